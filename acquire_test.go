@@ -47,7 +47,7 @@ func TestAcquireAsksForOthers(t *testing.T) {
 		store := &mapStore{}
 		here, there := newCalls(t, store, 1), newCalls(t, store, 1)
 		held := mustAcquire(t, there)
-		time.AfterFunc(5*time.Second, func() { _ = held.Release(context.Background()) })
+		time.AfterFunc(5*time.Second, func() { _ = held.Cancel(context.Background()) })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -125,7 +125,7 @@ func TestAcquirePart(t *testing.T) {
 			synctest.Wait()
 		}
 		for _, r := range held {
-			noErr(t, r.Release(t.Context()))
+			noErr(t, r.Cancel(t.Context()))
 			synctest.Wait()
 		}
 		if here := ratelimit.HeldHere(calls)["k"]; here != 4 {
@@ -168,7 +168,7 @@ func TestAcquireCounts(t *testing.T) {
 				highest.Store(max(highest.Load(), running.Add(1)))
 				time.Sleep(time.Duration(i%50+1) * time.Millisecond)
 				running.Add(-1)
-				noErr(t, r.Release(t.Context()))
+				noErr(t, r.Cancel(t.Context()))
 			})
 		}
 		wg.Wait()

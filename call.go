@@ -17,16 +17,15 @@ import (
 // A call is one decision of a store, about a part for each claim. A method of one limiter makes a
 // call of one part.
 type call struct {
-	parts   []part
-	demands []driver.Demand // of all parts, one for each limit
-	results []Result        // of all parts, one for each limit
-	strict  bool            // no policy applies
-	caller  context.Context // not nil: a call of nothing but holds is repeated until it ends
-	unknown bool            // the policies have admitted a call that may have been sent
-	holds   *openHolds      // of the reservation
-	own     *ownUnits       // of the reservation
-	waited  time.Duration
-	early   chan struct{} // see watch; nil until a call waits for units with holds
+	parts    []part
+	demands  []driver.Demand // of all parts, one for each limit
+	results  []Result        // of all parts, one for each limit
+	strict   bool            // no policy applies
+	caller   context.Context // not nil: a call of nothing but holds is repeated until it ends
+	unknown  bool            // the policies have admitted a call that may have been sent
+	reserved *state          // of the reservation that the call makes, or nil
+	waited   time.Duration
+	early    chan struct{} // see watch; nil until a call waits for units with holds
 }
 
 // A part is what a call asks of one limiter.
@@ -38,7 +37,9 @@ type part struct {
 	least   int64         // OpTake, OpHold
 	id      uint64        // OpHold, OpSettle
 	hold    time.Duration // OpHold
+	claim   int           // its index among those of the reservation
 	results []Result      // a range of the call's
+	open    []int         // see Observation
 	asleep  *list.Element // of the limiter's queues; see watch
 }
 
@@ -58,9 +59,9 @@ func claimed(op driver.Op, id uint64, claims []Claim) (*call, error) {
 		return nil, err
 	}
 	c := calls.Get().(*call)
-	for _, cl := range claims {
+	for i, cl := range claims {
 		p := partOf(cl.Limiter, op, cl.Key, cl.N)
-		p.id, p.hold = id, cl.Hold
+		p.id, p.hold, p.claim = id, cl.Hold, i
 		if p.least = cl.Least; op == driver.OpPeek && p.least > 0 {
 			p.n, p.least = p.least, 0
 		}
@@ -119,16 +120,11 @@ func (c *call) release() {
 // do decides c and calls the observers. What has to follow a decision belongs in decide: after it
 // the observers may panic.
 func (c *call) do(ctx context.Context, decide func(*call, context.Context) error) error {
-	err := ErrOutcomeUnknown // if the store panics
-	if c.holds != nil {
-		defer func() { c.holds.answered(c, err) }()
-	}
 	if !c.observed() {
-		err = decide(c, ctx)
-		return err
+		return decide(c, ctx)
 	}
 	began := time.Now()
-	err = decide(c, ctx)
+	err := decide(c, ctx)
 	c.observe(ctx, 0, err, time.Since(began))
 	return err
 }
@@ -147,6 +143,7 @@ func (c *call) observe(ctx context.Context, i int, err error, elapsed time.Durat
 		Key: p.key, Op: p.op, N: p.granted(),
 		Limits: p.limiter.limits, Results: p.results, Err: err,
 		Admitted: err == nil && c.allowed(), Elapsed: elapsed, Waited: c.waited,
+		Open: p.open,
 	})
 }
 

@@ -119,7 +119,7 @@ func ExampleLimiter_Acquire() {
 		if err != nil {
 			return err
 		}
-		defer r.Release(ctx)
+		defer r.Cancel(ctx)
 		return next(ctx)
 	}
 	state := func(ctx context.Context) error {

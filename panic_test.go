@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,13 +55,16 @@ func (b *breaking) TakeAll(ctx context.Context, ds []driver.Demand, out []rateli
 	return err
 }
 
-func (b *breaking) observe(context.Context, ratelimit.Observation) { b.at("observer") }
-
-func (b *breaking) observeHold(c ratelimit.HoldChange) {
+func (b *breaking) observe(_ context.Context, o ratelimit.Observation) {
 	b.mu.Lock()
-	b.open += c.Open
+	for _, change := range o.Open {
+		b.open += change
+	}
 	b.mu.Unlock()
-	b.at("hold observer")
+	if o.Open != nil {
+		b.at("observer of a hold")
+	}
+	b.at("observer")
 }
 
 // breaks runs do, which has to break.
@@ -93,27 +97,33 @@ func TestPanicOfOneObserver(t *testing.T) {
 		seen, held := make([]int, 3), make([]int, 3)
 		for i := range 3 {
 			limiter := newBudgets(t, b, ratelimit.PerHour(fmt.Sprint("tokens", i), 100)).
-				WithObserver(func(context.Context, ratelimit.Observation) {
-					if seen[i]++; i == breaks {
-						b.at("observer")
+				WithObserver(func(_ context.Context, o ratelimit.Observation) {
+					seen[i]++
+					for _, change := range o.Open {
+						held[i] += change
 					}
-				}).
-				WithHoldObserver(func(c ratelimit.HoldChange) {
-					if held[i] += c.Open; i == breaks {
-						b.at("hold observer")
+					if i == breaks {
+						b.at("observer")
 					}
 				})
 			claims = append(claims, claim(limiter, 1))
 		}
-		for at, place := range []string{"observer", "hold observer"} {
-			b.breaks(t, place, func() { _, _ = ratelimit.ReserveAll(t.Context(), claims...) })
-			for i := range 3 { // the reservation is canceled
-				if seen[i] != 2*(at+1) || held[i] != 0 {
-					t.Errorf("observer %d has seen %d calls and %d holds, want %d and 0",
-						i, seen[i], held[i], 2*(at+1))
-				}
+		b.breaks(t, "observer", func() { _, _ = ratelimit.ReserveAll(t.Context(), claims...) })
+		for i := range 3 { // the reservation is canceled
+			if seen[i] != 2 || held[i] != 0 {
+				t.Errorf("observer %d has seen %d calls and %d holds, want 2 and 0",
+					i, seen[i], held[i])
 			}
 		}
+		r := mustReserve(t, claims...)
+		b.breaks(t, "observer", func() { _, _ = r.Token() })
+		for i := range 3 {
+			if seen[i] != 4 || held[i] != 0 {
+				t.Errorf("after Token observer %d has seen %d calls and %d holds, want 4 and 0",
+					i, seen[i], held[i])
+			}
+		}
+		noErr(t, r.Cancel(t.Context()))
 	}
 }
 
@@ -143,7 +153,6 @@ func TestPanic(t *testing.T) {
 			_ = r.Commit(ctx, 7)
 		}, 7},
 		{"Cancel", func(r *ratelimit.Reservation, _ []ratelimit.Claim) { _ = r.Cancel(ctx) }, 0},
-		{"Release", func(r *ratelimit.Reservation, _ []ratelimit.Claim) { _ = r.Release(ctx) }, 0},
 		{"Extend", func(r *ratelimit.Reservation, _ []ratelimit.Claim) {
 			_, _ = r.Extend(ctx, 5)
 		}, 0},
@@ -154,22 +163,22 @@ func TestPanic(t *testing.T) {
 			}
 		}, 0},
 	}
-	for _, place := range []string{"observer", "hold observer", "before the store decides",
+	for _, place := range []string{"observer", "observer of a hold", "before the store decides",
 		"after the store has decided"} {
 		for _, goexit := range []bool{false, true} {
 			for i, m := range append(makes, has...) {
 				made := i >= len(makes)
-				if place == "hold observer" && (m.name == "Reset" || m.name == "Extend") {
-					continue // nothing is observed
+				if place == "observer of a hold" &&
+					slices.Contains([]string{"Reset", "Extend", "Renew"}, m.name) {
+					continue // no hold opens or ends
 				}
 				name := fmt.Sprintf("%s, %s, goexit %t", m.name, place, goexit)
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						b := &breaking{mapStore: new(mapStore), goexit: goexit}
-						calls := newCalls(t, b, 1).WithObserver(b.observe).
-							WithHoldObserver(b.observeHold)
+						calls := newCalls(t, b, 1).WithObserver(b.observe)
 						tokens := newBudgets(t, b, ratelimit.PerHour("tokens", 100)).
-							WithObserver(b.observe).WithHoldObserver(b.observeHold)
+							WithObserver(b.observe)
 						claims := []ratelimit.Claim{claim(calls, 1), claim(tokens, 10)}
 						var r *ratelimit.Reservation
 						if made {
@@ -235,9 +244,9 @@ func TestPanicThenToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &breaking{mapStore: new(mapStore)}
 		tokens := newBudgets(t, b, ratelimit.PerHour("tokens", 100)).
-			WithHoldObserver(b.observeHold)
+			WithObserver(b.observe)
 		r := mustReserve(t, claim(tokens, 10))
-		b.breaks(t, "hold observer", func() { _, _ = r.Token() })
+		b.breaks(t, "observer of a hold", func() { _, _ = r.Token() })
 		time.Sleep(5 * time.Minute)
 		noErr(t, r.Commit(t.Context(), 7))
 		if b.open != 0 {
@@ -278,12 +287,15 @@ func TestPanicOfCommit(t *testing.T) {
 // hold is renewed all the same. After the end of a goroutine that repeats a Cancel, it is repeated
 // again.
 func TestGoexitInBackground(t *testing.T) {
-	for _, place := range []string{"observer", "hold observer", "before the store decides",
+	for _, place := range []string{"observer", "observer of a hold", "before the store decides",
 		"after the store has decided"} {
 		for _, cancels := range []bool{false, true} {
+			if place == "observer of a hold" && !cancels {
+				continue // a renewal changes nothing
+			}
 			synctest.Test(t, func(t *testing.T) {
 				b := &breaking{mapStore: new(mapStore), goexit: true}
-				calls := newCalls(t, b, 1).WithObserver(b.observe).WithHoldObserver(b.observeHold)
+				calls := newCalls(t, b, 1).WithObserver(b.observe)
 				r := mustReserve(t, claim(calls, 1))
 				if cancels {
 					b.fail(ratelimit.ErrUnavailable)

@@ -71,8 +71,7 @@ type Limiter struct {
 	inFlight   bool        // an algorithm has nothing but holds
 	waiting    *waitQueues // shared by all copies of a limiter
 
-	observe     func(context.Context, Observation) // or nil
-	observeHold func(HoldChange)                   // or nil
+	observe func(context.Context, Observation) // or nil
 }
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
@@ -149,10 +148,13 @@ func (l *Limiter) WithPolicy(p Policy) *Limiter {
 
 // WithObserver returns a copy of l that calls observe at the end of each call that decides, records
 // or resets something, after the policy has been applied: once for a call, or for each claim of l
-// in a call of several claims. A nil observe removes the observer. The caller waits for observe,
-// which must be safe for concurrent use and should return soon. If it panics, so does the call,
-// which has decided all the same; a reservation that was to be made is canceled. In the background,
-// where holds are renewed and settlements repeated, a panic ends the process.
+// in a call of several claims. It also calls observe for holds that end without a call, as
+// Observation.Open says. A nil observe removes the observer.
+//
+// The caller waits for observe, which must be safe for concurrent use, should return soon, and must
+// not use the reservation. If it panics, so does the call, which has decided all the same; a
+// reservation that was to be made is canceled. In the background, where holds are renewed and
+// settlements repeated, a panic ends the process.
 func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
 	with := *l
 	with.observe = observe

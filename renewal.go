@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"weak"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // renewals is how often a hold is renewed within its time-out, and renewalTimes how many times
@@ -36,9 +34,9 @@ const renewAgain = time.Second
 // held any more, and wraps [ErrInvalid] if d is out of range or the reservation has ended.
 func (r *Reservation) Renew(ctx context.Context, d time.Duration) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.ended != notEnded {
-		return r.endedError()
+		return errEnded
 	}
 	held, err := r.holdLocked(context.WithoutCancel(ctx), d)
 	switch {
@@ -50,108 +48,80 @@ func (r *Reservation) Renew(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// renewLater begins to renew the holds of r.
-func (r *Reservation) renewLater() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.renewLaterLocked()
-}
-
-// renewLaterLocked renews the holds in a third of their time-out, or up to a 60th of it sooner. A
-// reservation that nobody refers to any more is not renewed. mu is held.
-func (r *Reservation) renewLaterLocked() {
-	if timeout := r.timeout(); timeout > 0 {
+// renewLaterLocked renews the holds in a third of their time-out, or up to a 60th of it sooner.
+func (s *state) renewLaterLocked() {
+	if timeout := s.timeoutLocked(); timeout > 0 {
 		step := timeout / renewalTimes
 		late := (time.Since(began) + timeout/renewals) % step
 		if late < 0 { // a synthetic clock may be before began
 			late += step
 		}
-		r.renewAfter(timeout/renewals - late)
+		s.renewAfterLocked(timeout/renewals - late)
 	}
 }
 
-// renewAfter renews the holds after a pause, and not when it was last to do so. mu is held.
-func (r *Reservation) renewAfter(pause time.Duration) {
-	r.stopLocked()
-	weakly, holds, own := weak.Make(r), r.holds, r.own
-	r.renewal = time.AfterFunc(pause, func() {
-		if r := weakly.Value(); r != nil {
-			r.renew()
-		} else {
-			own.leave(nil, "")
-			holds.leave(true, isHolder)
+// renewAfterLocked renews the holds after a pause, and not when it was last to do so. A reservation
+// that nobody refers to any more is lost then.
+func (s *state) renewAfterLocked(pause time.Duration) {
+	if s.renewal != nil {
+		s.renewal.Stop()
+	}
+	s.renewal = time.AfterFunc(pause, func() {
+		s.mu.Lock()
+		defer s.unlock()
+		switch {
+		case s.ended != notEnded:
+		case s.reservation.Value() == nil:
+			s.stopLocked(lost)
+		default:
+			s.renewLocked()
 		}
 	})
 }
 
-// timeout returns the shortest time for which r holds, or 0 if it holds nothing.
-func (r *Reservation) timeout() (least time.Duration) {
-	for _, c := range r.claims {
-		for _, a := range c.Limiter.algorithms {
-			h, ok := a.(driver.Holder)
-			if !ok || c.N == 0 {
-				continue
-			}
-			if d := cmp.Or(c.Hold, h.Holds()); least == 0 || d < least {
-				least = d
-			}
+// timeoutLocked returns the shortest time for which s holds, or 0 if it holds nothing.
+func (s *state) timeoutLocked() (least time.Duration) {
+	for _, c := range s.claims {
+		d := c.Limiter.timeout(c.Hold)
+		if c.N > 0 && d > 0 && (least == 0 || d < least) {
+			least = d
 		}
 	}
 	return least
 }
 
-// stopLocked ends the renewals. mu is held.
-func (r *Reservation) stopLocked() {
-	if r.renewal != nil {
-		r.renewal.Stop()
-		r.renewal = nil
-	}
-}
-
-// renew renews the holds once. It excludes a settlement.
-func (r *Reservation) renew() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended != notEnded {
-		return
-	}
+// renewLocked renews the holds once, and schedules the next time.
+func (s *state) renewLocked() {
 	held, err := false, ErrOutcomeUnknown
-	defer func() { r.renewedLocked(held, err) }() // also if the goroutine ends
-	held, err = r.holdLocked(context.Background(), 0)
-}
-
-// renewedLocked handles the answer to a renewal: it schedules the next one, or ends the renewals.
-func (r *Reservation) renewedLocked(held bool, err error) {
-	switch {
-	case errors.Is(err, driver.ErrClosed):
-		r.stopLocked()
-		r.own.leave(nil, "")
-		r.holds.leave(true, isHolder)
-	case err == nil && !held:
-		r.stopLocked()
-	case err != nil:
-		r.renewAfter(min(renewAgain, r.timeout()/renewals))
-	default:
-		r.renewLaterLocked()
-	}
+	defer func() { // also if the goroutine ends
+		switch {
+		case errors.Is(err, driver.ErrClosed), err == nil && !held:
+			s.stopLocked(lost)
+		case err != nil:
+			s.renewAfterLocked(min(renewAgain, s.timeoutLocked()/renewals))
+		default:
+			s.renewLaterLocked()
+		}
+	}()
+	held, err = s.holdLocked(context.Background(), 0)
 }
 
 // holdLocked holds what is held for d more; 0 is what the claims say. It reports whether anything
-// is held. mu is held.
-func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held bool, err error) {
+// is held.
+func (s *state) holdLocked(ctx context.Context, d time.Duration) (held bool, err error) {
 	var parts []part
-	for _, c := range r.claims {
-		if l := c.Limiter.only(r.renewed()); l != nil && c.N > 0 {
-			parts = append(parts,
-				part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: cmp.Or(d, c.Hold)})
+	for i, c := range s.claims {
+		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
+			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, id: s.id,
+				hold: cmp.Or(d, c.Hold), claim: i})
 		}
 	}
-	if len(parts) == 0 || r.unheld {
+	if len(parts) == 0 || s.unheld {
 		return false, nil
 	}
 	c := newCall(parts...)
 	defer c.release()
-	c.strict, c.holds = true, r.holds
+	c.strict = true
 	err = c.do(ctx, func(c *call, ctx context.Context) error {
 		if err := c.ask(ctx); err != nil {
 			return err
@@ -160,19 +130,13 @@ func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held boo
 			p := &c.parts[i]
 			if slices.ContainsFunc(p.results, func(res Result) bool { return res.Units > 0 }) {
 				held = true
+				s.openLocked(p)
 			} else {
-				r.own.leave(p.limiter.waiting, longkey.Shorten(p.key))
+				s.uncountLocked(p.claim)
+				s.notFoundLocked(p)
 			}
 		}
 		return nil
 	})
 	return held, err
-}
-
-// renewed returns whose holds are renewed.
-func (r *Reservation) renewed() func(driver.Holder) bool {
-	if r.releasing {
-		return isBudget
-	}
-	return isHolder
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +59,6 @@ func TestCommit(t *testing.T) {
 			wantCalls(t, b.store, "all settle")
 			wantErr(t, r.Commit(t.Context(), tt.used...), ratelimit.ErrNotHeld)
 			noErr(t, r.Cancel(t.Context()))
-			noErr(t, r.Release(t.Context()))
 			wantCalls(t, b.store)
 			b.left(t, 2, tt.tokens)
 			b.clock.advance(time.Minute)
@@ -333,14 +333,6 @@ func TestExtendOpen(t *testing.T) {
 	if res, err := money.Peek(t.Context(), "k"); err != nil || res.Remaining != 930 {
 		t.Errorf("%+v, %v; want 930 left", res, err)
 	}
-
-	b.store.err = ratelimit.ErrUnavailable
-	r = mustReserve(t, claim(open, 10), claim(calls, 1))
-	noErr(t, r.Release(t.Context()))
-	b.store.err = nil
-	_, err = r.Extend(t.Context(), 10)
-	noErr(t, err)
-	mustReserve(t, claim(calls, 1)) // the call that was released holds nothing
 }
 
 // TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more,
@@ -388,7 +380,7 @@ func TestReservationObserved(t *testing.T) {
 	}
 }
 
-// TestInFlight: a unit is held until it is released, or until the time-out. Limits of calls in
+// TestInFlight: a unit is held until it is settled, or until the time-out. Limits of calls in
 // flight take nothing.
 func TestInFlight(t *testing.T) {
 	clock := newClock()
@@ -408,10 +400,10 @@ func TestInFlight(t *testing.T) {
 	if d := try(false).Result().RetryAfter; d < 50*time.Second || d > 58*time.Second {
 		t.Errorf("RetryAfter %v", d)
 	}
-	noErr(t, first.Release(t.Context()))
-	noErr(t, first.Release(t.Context()))
+	noErr(t, first.Cancel(t.Context()))
+	noErr(t, first.Cancel(t.Context()))
 	third := try(true)
-	try(false) // the second Release did nothing
+	try(false) // the second Cancel did nothing
 	clock.advance(68 * time.Second)
 	try(true) // both have timed out
 	try(true)
@@ -436,31 +428,24 @@ func TestInFlight(t *testing.T) {
 	wantCalls(t, store)
 }
 
-// TestRelease: calls in flight are released before the reservation is settled, also after a Commit
-// that failed.
-func TestRelease(t *testing.T) {
+// TestCallEndsBeforeItsCharge: a call in flight that is a reservation of its own ends although its
+// tokens are still held.
+func TestCallEndsBeforeItsCharge(t *testing.T) {
 	b := newBudget(t)
 	calls := newCalls(t, b.store, 1)
-	left := func(want int64) {
-		t.Helper()
-		if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != want {
-			t.Errorf("%+v, %v; want %d calls left", res, err, want)
-		}
-	}
-	r := mustReserve(t, append(b.claims(1, 40), claim(calls, 1))...)
-	left(0)
+	tokens := mustReserve(t, b.claims(1, 40)...)
+	call := mustReserve(t, claim(calls, 1))
 	b.store.err = ratelimit.ErrUnavailable
-	wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrUnavailable)
-	wantErr(t, r.Release(t.Context()), ratelimit.ErrUnavailable)
+	wantErr(t, tokens.Commit(t.Context(), 10), ratelimit.ErrUnavailable)
 	b.store.err = nil
-	noErr(t, r.Release(t.Context()))
-	left(1)
+	noErr(t, call.Cancel(t.Context()))
 	other := mustReserve(t, claim(calls, 1))
-	noErr(t, r.Commit(t.Context(), 10))
-	left(0) // the other call is still in flight
+	noErr(t, tokens.Commit(t.Context(), 10))
+	if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+		t.Errorf("%+v, %v; want the other call in flight", res, err)
+	}
 	b.left(t, 2, 90)
 	noErr(t, other.Cancel(t.Context()))
-	left(1)
 }
 
 // TestRenewals: a hold is renewed until it is settled, and then no more; a reservation that nobody
@@ -477,7 +462,6 @@ func TestRenewals(t *testing.T) {
 		if busy, err := calls.Reserve(t.Context(), "k", 1); err != nil || busy.Allowed() {
 			t.Errorf("%+v, %v beside a call that is renewed", busy, err)
 		}
-		noErr(t, r.Release(t.Context()))
 		noErr(t, r.Commit(t.Context()))
 		store.made()
 		time.Sleep(10 * time.Minute)
@@ -654,7 +638,7 @@ func TestReserveOutlivesCaller(t *testing.T) {
 	again()
 	r, err = calls.Acquire(ctx, "k", 1)
 	noErr(t, err)
-	noErr(t, r.Release(ctx))
+	noErr(t, r.Cancel(ctx))
 	store.made()
 	var seen []error
 	observed := tokens.WithObserver(func(_ context.Context, o ratelimit.Observation) {
@@ -804,4 +788,129 @@ func TestReservationConcurrently(t *testing.T) {
 	b.left(t, 2, 82)
 	noErr(t, r.Commit(t.Context()))
 	b.left(t, 2, 82)
+}
+
+// unsettled is a store on which settlements fail until a time, and all else works.
+type unsettled struct {
+	*mapStore
+	until time.Time
+	tries atomic.Int64
+}
+
+func (s *unsettled) check(ds ...driver.Demand) error {
+	if !slices.ContainsFunc(ds, func(d driver.Demand) bool { return d.Op == driver.OpSettle }) {
+		return nil
+	}
+	n := s.tries.Add(1)
+	switch {
+	case !time.Now().Before(s.until):
+		return nil
+	case n%2 == 0:
+		return driver.ErrContended
+	}
+	return ratelimit.ErrUnavailable
+}
+
+func (s *unsettled) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if err := s.check(d); err != nil {
+		return ratelimit.Result{}, err
+	}
+	return s.mapStore.Take(ctx, d)
+}
+
+func (s *unsettled) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
+) error {
+	if err := s.check(ds...); err != nil {
+		return err
+	}
+	return s.mapStore.TakeAll(ctx, ds, out)
+}
+
+// TestSettlementRepeats: a Cancel that fails is repeated for a minute, and one after a
+// Commit repeats that. Nothing is renewed meanwhile, although the program keeps the reservation.
+func TestSettlementRepeats(t *testing.T) {
+	commit := func(ctx context.Context, r *ratelimit.Reservation) error {
+		return errors.Join(r.Commit(ctx, 10), r.Cancel(ctx))
+	}
+	cancel := func(ctx context.Context, r *ratelimit.Reservation) error {
+		return errors.Join(r.Cancel(ctx), r.Cancel(ctx))
+	}
+	for _, tt := range []struct {
+		name   string
+		settle func(context.Context, *ratelimit.Reservation) error
+		away   time.Duration
+		after  time.Duration // when the call in flight is free at last
+		tokens int64         // left then, of 100
+		tries  int64
+	}{
+		{"commit", commit, 20 * time.Second, 32 * time.Second, 90, 7},
+		{"cancel", cancel, 20 * time.Second, 32 * time.Second, 100, 7},
+		{"commit in vain", commit, time.Hour, 68 * time.Second, 100, 8},
+		{"cancel in vain", cancel, time.Hour, 68 * time.Second, 100, 8},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &unsettled{mapStore: &mapStore{}, until: time.Now().Add(tt.away)}
+				calls := newCalls(t, store, 1)
+				tokens := newBudgets(t, store, ratelimit.PerHour("tokens", 100))
+				r := mustReserve(t, claim(tokens, 40), claim(calls, 1))
+				ctx, cancel := context.WithCancel(t.Context())
+				wantErr(t, tt.settle(ctx, r), ratelimit.ErrUnavailable)
+				cancel()
+				time.Sleep(tt.after)
+				mustReserve(t, claim(calls, 1))
+				if res, err := tokens.Peek(t.Context(), "k"); err != nil ||
+					res.Remaining != tt.tokens {
+					t.Errorf("%+v, %v; want %d tokens left", res, err, tt.tokens)
+				}
+				time.Sleep(time.Hour)
+				if got := store.tries.Load(); got != tt.tries {
+					t.Errorf("%d attempts to settle, want %d", got, tt.tries)
+				}
+				noErr(t, r.Cancel(t.Context()))
+				if tt.away < time.Hour {
+					wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrNotHeld)
+				}
+			})
+		})
+	}
+}
+
+// TestCommitAfterCancel: after a Cancel that has failed, the program can still commit, once.
+func TestCommitAfterCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unsettled{mapStore: &mapStore{}, until: time.Now().Add(time.Second / 2)}
+		tokens := newBudgets(t, store, ratelimit.PerHour("tokens", 100))
+		r := mustReserve(t, claim(tokens, 40))
+		wantErr(t, r.Cancel(t.Context()), ratelimit.ErrUnavailable)
+		_, err := r.Extend(t.Context(), 1)
+		wantErr(t, err, ratelimit.ErrInvalid)
+		time.Sleep(time.Second / 2)
+		noErr(t, r.Commit(t.Context(), 10))
+		time.Sleep(time.Hour)
+		wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrNotHeld)
+		if got := store.tries.Load(); got != 2 {
+			t.Errorf("%d attempts to settle, want 2", got)
+		}
+	})
+}
+
+// TestCommitAfterUnknownCancel: what a Cancel may have ended is not reported as recorded.
+func TestCommitAfterUnknownCancel(t *testing.T) {
+	for _, cancel := range []func(*ratelimit.Reservation) error{
+		func(r *ratelimit.Reservation) error { return r.Cancel(t.Context()) },
+		func(r *ratelimit.Reservation) error { return r.Commit(t.Context(), 0) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &mapStore{}
+			tokens := newBudgets(t, store, ratelimit.PerHour("tokens", 100))
+			r := mustReserve(t, claim(tokens, 40))
+			store.err, store.decides, store.errs = ratelimit.ErrOutcomeUnknown, true, 1
+			wantErr(t, cancel(r), ratelimit.ErrOutcomeUnknown)
+			if err := r.Commit(t.Context(), 10); !errors.Is(err, ratelimit.ErrNotHeld) {
+				t.Errorf("Commit returned %v, and nothing is recorded", err)
+			}
+		})
+	}
 }

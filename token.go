@@ -73,11 +73,10 @@ func (l *boundList[T]) UnmarshalJSON(text []byte) error {
 }
 
 // Token returns the reservation as text without spaces, which takes its place: from then on r
-// renews nothing, Commit and Extend return an error, and Cancel and Release do nothing. [Resume]
-// turns the text into a reservation again, also in another process. Token does no I/O. The holds
-// last as long as the last renewal says, usually for two thirds of their time-out at least;
-// [Reservation.Renew] before Token changes that. Calls in flight that Release has ended, or tries
-// to, are left out.
+// renews nothing, Commit and Extend return an error, and Cancel does nothing. [Resume] turns the
+// text into a reservation again, also in another process. Token does no I/O. The holds last as long
+// as the last renewal says, usually for two thirds of their time-out at least; [Reservation.Renew]
+// before Token changes that.
 //
 // The text holds the ID, the keys, the names of the limits and algorithms, and the units. It is
 // neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
@@ -87,14 +86,14 @@ func (l *boundList[T]) UnmarshalJSON(text []byte) error {
 // token, such as one longer than 1 MiB, with keys of 700 KB. After an error r is as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.unlock()
 	if r.ended != notEnded {
-		return "", r.endedError()
+		return "", errEnded
 	}
 	t := token{Version: tokenVersion, ID: r.id}
 	holds := false
 	for _, c := range r.claims {
-		if l := c.Limiter.only(r.renewed()); l != nil {
+		if l := c.Limiter.only(isHolder); l != nil {
 			limits, algorithms := l.names()
 			t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limits, algorithms, c.N})
 			holds = holds || c.N > 0
@@ -113,9 +112,9 @@ func (r *Reservation) Token() (string, error) {
 	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
 		return "", tooLong()
 	}
-	r.holds.leave(false, isHolder) // if an observer panics, r is as before
-	r.end(tokened)
-	r.own.leave(nil, "")
+	r.closeAllLocked(nil)
+	r.tellLocked() // if an observer panics, r is as before
+	r.stopLocked(tokened)
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
@@ -136,32 +135,34 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reservation{id: t.ID}
+	var claims []Claim
+	var results []Result
 	for _, c := range t.Claims {
 		l := c.limiter(limiters)
 		if l == nil {
 			return nil, fmt.Errorf("%w: %.64q", ErrUnknownLimit, c.Limits[:min(len(c.Limits), 8)])
 		}
-		r.claims = append(r.claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
+		claims = append(claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
 		for _, limit := range l.limits {
-			r.results = append(r.results, Result{Allowed: true, Limit: limit})
+			results = append(results, Result{Allowed: true, Limit: limit})
 		}
 	}
-	if err := r.checkSettlement(); err != nil {
+	if err := checkSettlement(t.ID, claims); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	r.holds = newOpenHolds(r.claims)
+	r := newReservation(t.ID, claims)
+	r.results = results
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if timeout := r.timeout(); timeout > 0 {
-		r.renewAfter(min(renewAgain, timeout/renewals))
+	defer r.unlock()
+	if timeout := r.timeoutLocked(); timeout > 0 {
+		r.renewAfterLocked(min(renewAgain, timeout/renewals))
 	}
 	return r, nil
 }
 
-// checkSettlement returns the error that every store returns for a settlement of r, or nil.
-func (r *Reservation) checkSettlement() error {
-	c, err := claimed(driver.OpSettle, r.id, r.claims)
+// checkSettlement returns the error that every store returns for a settlement of claims, or nil.
+func checkSettlement(id uint64, claims []Claim) error {
+	c, err := claimed(driver.OpSettle, id, claims)
 	if err != nil {
 		return err
 	}
@@ -226,21 +227,18 @@ func (l *Limiter) names() (limits, algorithms []string) {
 }
 
 // limiter returns the first limiter that fits a claim of a token, with its limits that have holds,
-// or nil. If the calls in flight of the claim were released, it has no names of theirs.
+// or nil.
 func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 	for _, l := range limiters {
-		for _, fits := range []func(driver.Holder) bool{isHolder, isBudget} {
-			if l == nil {
-				continue
-			}
-			some := l.only(fits)
-			if some == nil {
-				continue
-			}
-			limits, algorithms := some.names()
-			if slices.Equal(limits, c.Limits) && slices.Equal(algorithms, c.Algorithms) {
-				return some
-			}
+		if l == nil {
+			continue
+		}
+		if l = l.only(isHolder); l == nil {
+			continue
+		}
+		limits, algorithms := l.names()
+		if slices.Equal(limits, c.Limits) && slices.Equal(algorithms, c.Algorithms) {
+			return l
 		}
 	}
 	return nil

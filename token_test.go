@@ -13,9 +13,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -51,25 +52,6 @@ func TestToken(t *testing.T) {
 	mustReserve(t, claim(calls, 1)) // free
 	_, err = resumed.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
-}
-
-// TestTokenReleased: the token of a reservation whose calls have been released does not name them.
-func TestTokenReleased(t *testing.T) {
-	b := newBudget(t)
-	all, err := ratelimit.New(b.store, algorithm.Budget(algorithm.SlidingLog(
-		ratelimit.PerMinute("money", 100))), algorithm.InFlight("jobs", 1))
-	noErr(t, err)
-	r := mustReserve(t, claim(newCalls(t, b.store, 1), 1), claim(b.tokens, 40), claim(all, 1))
-	noErr(t, r.Release(t.Context()))
-	text, err := r.Token()
-	noErr(t, err)
-	resumed, err := ratelimit.Resume(text, b.tokens, all)
-	noErr(t, err)
-	noErr(t, resumed.CommitAll(t.Context(), ratelimit.Claim{Limiter: b.tokens, N: 25},
-		ratelimit.Claim{Limiter: all, N: 1}))
-	if res, err := b.tokens.Peek(t.Context(), "k"); err != nil || res.Remaining != 75 {
-		t.Errorf("%+v, %v; want 75 left", res, err)
-	}
 }
 
 // TestTokenGarbage: a text that is not a token is an ErrInvalidToken and not a panic.
@@ -339,7 +321,6 @@ func TestTokenTakesOver(t *testing.T) {
 	text, err := r.Token()
 	noErr(t, err)
 	noErr(t, r.Cancel(t.Context()))
-	noErr(t, r.Release(t.Context()))
 	wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrInvalid)
 	_, err = r.Extend(t.Context(), 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
@@ -350,4 +331,32 @@ func TestTokenTakesOver(t *testing.T) {
 	noErr(t, err)
 	noErr(t, r.Commit(t.Context(), 10))
 	b.left(t, 2, 90)
+}
+
+// TestResumeHolds: what a token holds stays held when it is resumed, however little of its time-out
+// is left.
+func TestResumeHolds(t *testing.T) {
+	for _, d := range []time.Duration{0, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &mapStore{}
+			calls := newCalls(t, store, 1)
+			c := claim(calls, 1)
+			c.Hold = d
+			text, err := mustReserve(t, c).Token()
+			noErr(t, err)
+			if d == 0 {
+				d = time.Minute
+			}
+			time.Sleep(d - 1100*time.Millisecond)
+			r, err := ratelimit.Resume(text, calls)
+			noErr(t, err)
+			for range 600 {
+				time.Sleep(100 * time.Millisecond)
+				if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+					t.Fatalf("%+v, %v; want the unit held", res, err)
+				}
+			}
+			noErr(t, r.Cancel(t.Context()))
+		})
+	}
 }

@@ -44,7 +44,9 @@ func (c *call) wait(ctx context.Context) error {
 		default:
 			switch err = c.askPatiently(ctx); {
 			case err == nil && c.allowed():
-				c.own.held(c)
+				if c.reserved != nil {
+					c.reserved.countLocked(c)
+				}
 				return nil
 			case err == nil:
 				least, pause = c.pauses(refusals)

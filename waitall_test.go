@@ -126,7 +126,7 @@ func (tt inFlightWait) test(t *testing.T, callsFirst bool) {
 	held := mustAcquire(t, calls)
 	mustAllow(t, tokens, tt.spent)
 	if tt.release > 0 {
-		time.AfterFunc(tt.release, func() { _ = held.Release(context.Background()) })
+		time.AfterFunc(tt.release, func() { _ = held.Cancel(context.Background()) })
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 	defer cancel()

@@ -63,8 +63,8 @@ const (
 func Budget(a driver.Algorithm) Held { return Held{inner: a, timeout: defaultTimeout} }
 
 // InFlight returns the limit of most units held at once, such as calls in flight. A unit is free
-// when it is released, or not renewed for a minute. The limit has no takes, and its Window is the
-// time-out.
+// when its reservation is settled, or not renewed for a minute. The limit has no takes, and its
+// Window is the time-out.
 func InFlight(name string, most int64) Held {
 	return Held{limit: driver.Limit{Name: name, Max: most}, timeout: defaultTimeout}
 }

@@ -336,11 +336,13 @@ func TestInFlightEnds(t *testing.T) {
 	const most, requests = 3, 80
 	var running, peak, admitted, opened, released atomic.Int64
 	calls := newInFlight(t, newStore(t, nil), most).
-		WithHoldObserver(func(c ratelimit.HoldChange) {
-			if c.Open > 0 {
-				opened.Add(1)
-			} else {
-				released.Add(1)
+		WithObserver(func(_ context.Context, o ratelimit.Observation) {
+			for _, change := range o.Open {
+				if change > 0 {
+					opened.Add(1)
+				} else {
+					released.Add(1)
+				}
 			}
 		})
 	var cancels [requests]context.CancelFunc

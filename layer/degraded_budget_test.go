@@ -183,7 +183,7 @@ func TestDegradedReleasesAtOnce(t *testing.T) {
 				}
 			}
 			for _, r := range open {
-				if err := r.Release(t.Context()); err != nil {
+				if err := r.Cancel(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -192,7 +192,7 @@ func TestDegradedReleasesAtOnce(t *testing.T) {
 	}
 }
 
-// TestDegradedKnowsSettlements: what was released and committed before an outage is known in it.
+// TestDegradedKnowsSettlements: what was canceled and committed before an outage is known in it.
 func TestDegradedKnowsSettlements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -200,7 +200,7 @@ func TestDegradedKnowsSettlements(t *testing.T) {
 		tokens, calls := newTokens(t, s, driver.Limit{Name: "tokens", Max: 410,
 			Window: 10 * time.Minute}), newCalls(t, s, 20)
 		for range 20 {
-			if err := reserve(t, calls, 1, driver.SourceStore).Release(t.Context()); err != nil {
+			if err := reserve(t, calls, 1, driver.SourceStore).Cancel(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -229,20 +229,15 @@ func TestDegradedKnowsSettlements(t *testing.T) {
 	})
 }
 
-// TestDegradedReleased: in an outage a reservation is settled whose calls have been released, and
-// what records nothing is settled for another process.
-func TestDegradedReleased(t *testing.T) {
+// TestDegradedSettlesAfterCall: in an outage a reservation is settled whose call has ended before,
+// and what records nothing is settled for another process.
+func TestDegradedSettlesAfterCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1})
 		tokens, calls := newTokens(t, s, driver.PerHour("tokens", 100)), newCalls(t, s, 2)
-		both := ratelimit.Claim{Limiter: tokens, Key: "k", N: 40}
-		r, err := ratelimit.ReserveAll(t.Context(), both, ratelimit.Claim{Limiter: calls, Key: "k",
-			N: 1})
-		if err != nil || !r.Allowed() {
-			t.Fatalf("%+v, %v", r, err)
-		}
-		if err := r.Release(t.Context()); err != nil {
+		r := reserve(t, tokens, 40, driver.SourceStore)
+		if err := reserve(t, calls, 1, driver.SourceStore).Cancel(t.Context()); err != nil {
 			t.Error(err)
 		}
 		other := reserve(t, newTokens(t, store, driver.PerHour("tokens", 100)), 40,

@@ -5,7 +5,6 @@
 //	metrics, err := otellimit.New(provider)
 //	…
 //	limiter = limiter.WithObserver(metrics.Observe)
-//	tokens = tokens.WithHoldObserver(metrics.ObserveHold) // if it has holds
 //	metrics.Watch("main", func() any { return store.Stats() })
 //
 // # Metrics
@@ -80,11 +79,11 @@
 // ratelimit.state: closed, half-open or open.
 //
 // What reserves or extends is a hold, also under the limits of a reservation that take at once;
-// commits, cancels and releases are settles. An extension holds all units.
+// commits and cancels are settles. An extension holds all units.
 //
 // The metrics of holds have ratelimit.limit. A reservation has one hold for each of its limits with
 // holds. A token leaves ratelimit.holds.open, and what is resumed enters it with its first renewal
-// or extension; see [ratelimit.HoldChange] for what is late and lost.
+// or extension; see Open of [ratelimit.Observation] for what is late and lost.
 //
 // # Spans
 //

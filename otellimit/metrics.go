@@ -111,11 +111,15 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 // Decisions are counted until the provider shuts down.
 func (m *Metrics) Close() error { return m.registration.Unregister() }
 
-// Observe records a call of a limiter, and sets attributes of the current span. Pass it to
-// [ratelimit.Limiter.WithObserver].
+// Observe records a call of a limiter and changes of holds, and sets attributes of the current
+// span. Pass it to [ratelimit.Limiter.WithObserver].
 func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	if o.Op > driver.OpSettle || len(o.Limits) == 0 {
 		return
+	}
+	m.observeHolds(ctx, &o)
+	if o.Open != nil && !o.Admitted {
+		return // not a call
 	}
 	op, binding := opOf(&o), 0
 	if o.Err == nil {
@@ -148,21 +152,26 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	}
 }
 
-// ObserveHold records a change of a hold. Pass it to [ratelimit.Limiter.WithHoldObserver].
-func (m *Metrics) ObserveHold(c ratelimit.HoldChange) {
-	ctx := context.Background()
-	only := m.limits.of(c.Limit).only.add
-	if c.Open != 0 {
-		m.open.Add(ctx, int64(c.Open), only...)
+// observeHolds records what o says of holds.
+func (m *Metrics) observeHolds(ctx context.Context, o *ratelimit.Observation) {
+	for i, change := range o.Open {
+		only := m.limits.of(o.Limits[i]).only.add
+		switch {
+		case change == 0:
+			continue
+		case errors.Is(o.Err, ratelimit.ErrNotHeld):
+			m.lost.Add(ctx, 1, only...)
+		case o.Err != nil:
+			m.late.Add(ctx, 1, only...)
+		}
+		m.open.Add(ctx, int64(change), only...)
 	}
-	if c.Renewed {
-		m.renewed.Add(ctx, 1, only...)
-	}
-	if c.Late {
-		m.late.Add(ctx, 1, only...)
-	}
-	if c.Lost {
-		m.lost.Add(ctx, 1, only...)
+	if o.Op == driver.OpHold && o.N == 0 {
+		for i, limit := range o.Limits {
+			if o.Results[i].Units > 0 {
+				m.renewed.Add(ctx, 1, m.limits.of(limit).only.add...)
+			}
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func Example() {
 	if err := metrics.Watch("main", func() any { return store.Stats() }); err != nil {
 		log.Fatal(err)
 	}
-	limiter = limiter.WithObserver(metrics.Observe).WithHoldObserver(metrics.ObserveHold)
+	limiter = limiter.WithObserver(metrics.Observe)
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 
 	for range 3 {

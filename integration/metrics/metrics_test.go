@@ -7,10 +7,13 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -401,57 +404,173 @@ func TestDurationsHaveNoLimit(t *testing.T) {
 	}
 }
 
-// TestHolds: each change of a hold is counted under its limit.
+// TestHolds: each change of a hold is counted under its limit, and in the end none is open,
+// whatever ends the reservations. What no call of the store has done is no decision.
 func TestHolds(t *testing.T) {
-	m, collect := newTest(t)
-	store := newStore(t)
-	tokens := limittest.NewBudget(t, store, ratelimit.PerMinute("tokens", 5)).
-		WithHoldObserver(m.ObserveHold)
-	calls := limittest.NewInFlight(t, store, 5).WithHoldObserver(m.ObserveHold)
-	want := func(metric, limit string, want int) {
-		t.Helper()
-		if n := collect().sum("ratelimit.holds."+metric, "limit="+limit); n != want {
-			t.Errorf("%s of %s: %d, want %d", metric, limit, n, want)
-		}
-	}
-	var all []*ratelimit.Reservation
-	for range 3 {
-		r, err := ratelimit.ReserveAll(t.Context(),
-			ratelimit.Claim{Limiter: tokens, Key: secret, N: 1},
-			ratelimit.Claim{Limiter: calls, Key: secret, N: 1})
+	synctest.Test(t, func(t *testing.T) {
+		m, collect := newTest(t)
+		inner, err := memorystore.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, r)
-	}
-	for _, err := range []error{
-		all[0].Release(t.Context()), all[1].Renew(t.Context(), 0), all[1].Cancel(t.Context()),
-		tokens.Reset(t.Context(), secret),
-	} {
+		store := &away{Store: inner}
+		tokens := limittest.NewBudget(t, store, ratelimit.PerHour("tokens", 1000)).
+			WithObserver(m.Observe)
+		// A limit without holds beside one that has them.
+		calls, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("day", 1000)),
+			algorithm.InFlight("calls", 1000))
 		if err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
+		calls = calls.WithObserver(m.Observe)
+		reserve := func() *ratelimit.Reservation {
+			t.Helper()
+			r, err := ratelimit.ReserveAll(t.Context(),
+				ratelimit.Claim{Limiter: tokens, Key: secret, N: 1},
+				ratelimit.Claim{Limiter: calls, Key: secret, N: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		is := func(err, want error) {
+			t.Helper()
+			if !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+		settles := 0
+		for _, tt := range []struct {
+			name       string
+			end        func(*ratelimit.Reservation)
+			late, lost int // of each limit
+			settles    int // calls of the store for each limit
+			renewed    int // holds of each limit
+		}{
+			{"commit", func(r *ratelimit.Reservation) { is(r.Commit(t.Context()), nil) }, 0, 0, 1, 0},
+			{"cancel", func(r *ratelimit.Reservation) { is(r.Cancel(t.Context()), nil) }, 0, 0, 1, 0},
+			{"commit after a renewal", func(r *ratelimit.Reservation) {
+				is(r.Renew(t.Context(), 0), nil)
+				is(r.Commit(t.Context()), nil)
+			}, 0, 0, 1, 1},
+			{"token", func(r *ratelimit.Reservation) {
+				_, err := r.Token()
+				is(err, nil)
+			}, 0, 0, 0, 0},
+			{"settled by its token", func(r *ratelimit.Reservation) {
+				text, err := r.Token()
+				is(err, nil)
+				r, err = ratelimit.Resume(text, tokens, calls)
+				is(err, nil)
+				is(r.Commit(t.Context()), nil)
+			}, 0, 0, 1, 0},
+			{"renewed by its token", func(r *ratelimit.Reservation) {
+				text, err := r.Token()
+				is(err, nil)
+				r, err = ratelimit.Resume(text, tokens, calls)
+				is(err, nil)
+				is(r.Renew(t.Context(), 0), nil)
+				is(r.Commit(t.Context()), nil)
+			}, 0, 0, 1, 1},
+			{"reset", func(r *ratelimit.Reservation) {
+				is(tokens.Reset(t.Context(), secret), nil)
+				is(calls.Reset(t.Context(), secret), nil)
+				is(r.Renew(t.Context(), 0), ratelimit.ErrNotHeld)
+				is(r.Commit(t.Context()), ratelimit.ErrNotHeld)
+			}, 0, 1, 1, 0},
+			{"late", func(r *ratelimit.Reservation) {
+				store.err.Store(&outage)
+				time.Sleep(2 * time.Minute)
+				store.err.Store(nil)
+				is(r.Commit(t.Context()), nil)
+			}, 1, 0, 1, 0},
+			{"late renewal", func(r *ratelimit.Reservation) {
+				store.err.Store(&outage)
+				time.Sleep(2 * time.Minute)
+				store.err.Store(nil)
+				time.Sleep(2 * time.Second)
+				is(r.Commit(t.Context()), nil)
+			}, 1, 0, 1, 1},
+			{"repeated cancel", func(r *ratelimit.Reservation) {
+				store.err.Store(&outage)
+				is(r.Cancel(t.Context()), ratelimit.ErrUnavailable)
+				store.err.Store(nil)
+				time.Sleep(2 * time.Second)
+			}, 0, 0, 1, 0},
+			{"given up", func(r *ratelimit.Reservation) {
+				store.err.Store(&outage)
+				is(r.Cancel(t.Context()), ratelimit.ErrUnavailable)
+				time.Sleep(2 * time.Minute)
+				store.err.Store(nil)
+			}, 0, 1, 0, 0},
+			{"dropped", func(*ratelimit.Reservation) {
+				for range 3 {
+					runtime.GC()
+				}
+				time.Sleep(30 * time.Second)
+			}, 0, 1, 0, 0},
+			{"closed", func(r *ratelimit.Reservation) {
+				if err := inner.Close(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(30 * time.Second)
+				is(r.Commit(t.Context()), driver.ErrClosed)
+			}, 0, 1, 0, 0},
+		} {
+			r := reserve()
+			before := collect()
+			for _, limit := range []string{"tokens", "calls"} {
+				if n := before.sum("ratelimit.holds.open", "limit="+limit); n != 1 {
+					t.Errorf("%s: %d holds of %s are open at first, want 1", tt.name, n, limit)
+				}
+			}
+			tt.end(r)
+			synctest.Wait()
+			after := collect()
+			settles += tt.settles
+			for _, limit := range []string{"tokens", "calls"} {
+				holds := func(metric string) int {
+					name := "ratelimit.holds." + metric
+					return after.sum(name, "limit="+limit) - before.sum(name, "limit="+limit)
+				}
+				got := [4]int{after.sum("ratelimit.holds.open", "limit="+limit), holds("late"),
+					holds("lost"), holds("renewed")}
+				if want := [4]int{0, tt.late, tt.lost, tt.renewed}; got != want {
+					t.Errorf("%s: %v open, late, lost and renewed of %s, want %v", tt.name, got,
+						limit, want)
+				}
+				if n := after.sum("ratelimit.decisions", "limit="+limit, "op=settle",
+					"outcome=admitted"); n != settles {
+					t.Errorf("%s: %d settlements of %s, want %d", tt.name, n, limit, settles)
+				}
+			}
+			if n := after.sum("ratelimit.holds.open"); n != 0 {
+				t.Errorf("%s: %d holds are open under other limits", tt.name, n)
+			}
+		}
+	})
+}
+
+var outage = ratelimit.ErrUnavailable
+
+// away is a store that fails while err is set.
+type away struct {
+	driver.Store
+	err atomic.Pointer[error]
+}
+
+func (s *away) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := s.err.Load(); err != nil {
+		return driver.Result{}, *err
 	}
-	want("open", "tokens", 2)
-	want("open", "calls", 1)
-	want("renewed", "tokens", 1)
-	want("renewed", "calls", 1)
-	if err := all[2].Commit(t.Context()); !errors.Is(err, ratelimit.ErrNotHeld) {
-		t.Error(err)
+	return s.Store.Take(ctx, d)
+}
+
+func (s *away) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	if err := s.err.Load(); err != nil {
+		return *err
 	}
-	want("open", "tokens", 1)
-	want("open", "calls", 0)
-	want("lost", "tokens", 1)
-	want("lost", "calls", 0)
-	for _, limit := range []string{"tokens", "calls"} {
-		want("late", limit, 0)
-		m.ObserveHold(ratelimit.HoldChange{Limit: ratelimit.Limit{Name: limit}, Late: true})
-		want("late", limit, 1)
-	}
-	if err := all[0].Cancel(t.Context()); err != nil {
-		t.Error(err)
-	}
-	want("open", "tokens", 0)
+	return s.Store.TakeAll(ctx, ds, out)
 }
 
 func TestLimitNamesAreBounded(t *testing.T) {
@@ -585,8 +704,13 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 		Admitted: true}
 	m.Observe(t.Context(), o)
 	m.ObserveShadow(t.Context(), shadow.Observation{Observation: o})
-	m.ObserveHold(ratelimit.HoldChange{
-		Limit: o.Limits[0], Open: 1, Renewed: true, Late: true, Lost: true})
+	hold := ratelimit.Observation{Op: driver.OpHold, Limits: o.Limits,
+		Results: []ratelimit.Result{{Allowed: true, Units: 1}}, Admitted: true, Open: []int{1}}
+	m.Observe(t.Context(), hold)
+	for _, err := range []error{ratelimit.ErrNotHeld, context.DeadlineExceeded} {
+		m.Observe(t.Context(), ratelimit.Observation{Op: driver.OpSettle, Limits: o.Limits,
+			Results: make([]ratelimit.Result, 1), Err: err, Open: []int{-1}})
+	}
 	o.Err = ratelimit.ErrUnavailable
 	m.Observe(t.Context(), o)
 	for i, stats := range []any{memorystore.Stats{}, serverstore.Stats{}, layer.DegradedStats{},

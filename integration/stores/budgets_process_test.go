@@ -352,8 +352,8 @@ func TestBudgetsOfServerAway(t *testing.T) {
 	})
 }
 
-// TestReleaseWithoutRight: a release that fails can be repeated, and then frees the call at once.
-func TestReleaseWithoutRight(t *testing.T) {
+// TestCancelWithoutRight: a Cancel that fails can be repeated, and then frees the call at once.
+func TestCancelWithoutRight(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		addr := servers.Start(t, image).Addr
 		admin := servers.Connect(t, addr)
@@ -379,14 +379,14 @@ func TestReleaseWithoutRight(t *testing.T) {
 		}
 		for _, right := range []string{"+evalsha", "+time", "+hget"} {
 			rights(clients.DecisionRights + " -" + right[1:])
-			if err := r.Release(t.Context()); err == nil ||
+			if err := r.Cancel(t.Context()); err == nil ||
 				!strings.Contains(err.Error(), "has no permissions") {
 				t.Errorf("without %s: %v, want that it has no permissions", right, err)
 			}
 			rights(clients.DecisionRights)
 			want(t, calls, "key", 1)
 		}
-		if err := r.Release(t.Context()); err != nil {
+		if err := r.Cancel(t.Context()); err != nil {
 			t.Error(err)
 		}
 		want(t, calls, "key", 0)

@@ -95,7 +95,7 @@ func ignoring(err, ignored error) error {
 
 func (g *game) step() {
 	c := g.client()
-	switch p := g.rand.IntN(40); {
+	switch p := g.rand.IntN(39); {
 	case p < 3:
 		g.allow(g.clients[c])
 	case p < 6:
@@ -109,10 +109,8 @@ func (g *game) step() {
 	case p < 31:
 		g.passOn(c)
 	case p < 32:
-		g.release(c)
-	case p < 33:
 		g.reset(g.clients[c])
-	case p < 35:
+	case p < 34:
 		g.cut()
 	case g.clock.Advance != nil:
 		g.advance()
@@ -410,16 +408,6 @@ func (g *game) passOn(client int) {
 		g.must(err)
 		p.token, p.real, p.tried = text, nil, nil
 	}
-}
-
-func (g *game) release(client int) {
-	p := g.pick(client)
-	if p == nil {
-		return
-	}
-	g.note("%d: release", p.client)
-	g.must(p.real.Release(g.ctx))
-	g.accounts[calls][0].settle(g.now(), 0, p.id)
 }
 
 func (g *game) reset(c Client) {

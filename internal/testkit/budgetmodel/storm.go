@@ -187,7 +187,7 @@ func (a *account) charged(ctx context.Context, store driver.Store, key string) (
 
 func (w *worker) call() error {
 	c := w.Clients[w.rand.IntN(len(w.Clients))]
-	switch p := w.rand.IntN(16); {
+	switch p := w.rand.IntN(15); {
 	case p < 1:
 		return w.allow(c)
 	case p < 8:
@@ -196,8 +196,6 @@ func (w *worker) call() error {
 		return nil
 	case p < 10:
 		return w.extend()
-	case p < 11:
-		return w.release()
 	}
 	return w.settle()
 }
@@ -378,13 +376,6 @@ func (w *worker) claimsOf(o *opened, n map[int]int64) (claims []ratelimit.Claim)
 		}
 	}
 	return claims
-}
-
-func (w *worker) release() error {
-	o := w.open[w.rand.IntN(len(w.open))]
-	w.freed(map[int]int64{calls: o.n[calls]}, nil)
-	delete(o.n, calls)
-	return w.repeat(o.Release)
 }
 
 // freed takes off what a settlement frees. It does so before the call.

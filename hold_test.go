@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -14,52 +15,43 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// holdCounts are the holds under the limits tokens and calls that are open, and how many were late,
-// lost and renewed.
-type holdCounts struct{ open, late, lost, renewed [2]int }
+// holdCounts are the holds under the limits tokens and calls that are open, and how many were late
+// and lost.
+type holdCounts struct{ open, late, lost [2]int }
 
-// holdWatch sums what observers get.
+// holdWatch sums what an observer gets.
 type holdWatch struct {
 	mu     sync.Mutex
 	counts holdCounts
-	calls  [2]int // that have renewed a hold
 }
 
 func limitIndex(l ratelimit.Limit) int { return map[string]int{"tokens": 0, "calls": 1}[l.Name] }
 
-func (w *holdWatch) observeCall(_ context.Context, o ratelimit.Observation) {
+func (w *holdWatch) observe(_ context.Context, o ratelimit.Observation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o.Op == driver.OpHold && o.N == 0 && o.Results[0].Units > 0 {
-		w.calls[limitIndex(o.Limits[0])]++
-	}
-}
-
-func (w *holdWatch) observe(c ratelimit.HoldChange) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := limitIndex(c.Limit)
-	w.counts.open[at] += c.Open
-	if c.Late {
-		w.counts.late[at]++
-	}
-	if c.Lost {
-		w.counts.lost[at]++
-	}
-	if c.Renewed {
-		w.counts.renewed[at]++
+	for i, change := range o.Open {
+		at := limitIndex(o.Limits[i])
+		w.counts.open[at] += change
+		switch {
+		case errors.Is(o.Err, ratelimit.ErrNotHeld):
+			w.counts.lost[at]++
+		case errors.Is(o.Err, context.DeadlineExceeded):
+			w.counts.late[at]++
+		case o.Err != nil:
+			panic(o.Err)
+		}
 	}
 }
 
 // A heldCall is a reservation in the model, with a hold of tokens and one of calls.
 type heldCall struct {
-	key      string
-	r        *ratelimit.Reservation // nil if there is only its token
-	text     string
-	commit   int64 // the units of a Commit that has failed
-	unheld   bool  // the policy has admitted it
-	released bool
-	holds    [2]heldUnits
+	key    string
+	r      *ratelimit.Reservation // nil if there is only its token
+	text   string
+	commit int64 // the units of a Commit that has failed
+	unheld bool  // the policy has admitted it
+	holds  [2]heldUnits
 }
 
 // heldUnits is a hold in the model.
@@ -143,17 +135,17 @@ type holdHistory struct {
 func newHoldHistory(t *testing.T, seed uint64) *holdHistory {
 	h := &holdHistory{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: new(mapStore)}
 	h.tokens = newBudgets(t, h.store, ratelimit.PerMinute("tokens", 40)).
-		WithObserver(h.watch.observeCall).WithHoldObserver(h.watch.observe)
+		WithObserver(h.watch.observe)
 	h.calls = newCalls(t, h.store, 6).
-		WithObserver(h.watch.observeCall).WithHoldObserver(h.watch.observe)
+		WithObserver(h.watch.observe)
 	return h
 }
 
 // set makes the store answer with err, and decide all the same or not.
-func (h *holdHistory) set(err error, decides bool) {
-	h.store.mu.Lock()
-	defer h.store.mu.Unlock()
-	h.store.err, h.store.decides = err, decides
+func (s *mapStore) set(err error, decides bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.decides = err, decides
 }
 
 // pass lets time pass until all reservations are renewed.
@@ -161,7 +153,7 @@ func (h *holdHistory) pass() {
 	time.Sleep(25 * time.Second)
 	for _, c := range h.live {
 		for i := range c.holds {
-			if c.r != nil && !c.unheld && (i == 0 || !c.released) {
+			if c.r != nil && !c.unheld {
 				h.want.met(i, &c.holds[i])
 			}
 		}
@@ -171,9 +163,9 @@ func (h *holdHistory) pass() {
 // outage lets time pass until all holds have timed out, and nothing is repeated any more. It does
 // not end at the time of a renewal.
 func (h *holdHistory) outage() {
-	h.set(ratelimit.ErrUnavailable, false)
+	h.store.set(ratelimit.ErrUnavailable, false)
 	time.Sleep(2*time.Minute + 7*time.Millisecond)
-	h.set(nil, false)
+	h.store.set(nil, false)
 	for _, c := range h.live {
 		c.holds[0].stale, c.holds[1].stale = true, true
 	}
@@ -185,7 +177,6 @@ func (h *holdHistory) check(did string) {
 	synctest.Wait()
 	h.watch.mu.Lock()
 	defer h.watch.mu.Unlock()
-	h.want.renewed = h.watch.calls
 	if got := h.watch.counts; got != h.want {
 		h.Fatalf("after %s: %+v, want %+v", did, got, h.want)
 	}
@@ -219,7 +210,7 @@ func (h *holdHistory) step() {
 			}
 		}
 	}
-	switch h.rnd.IntN(14) {
+	switch h.rnd.IntN(12) {
 	case 0, 1:
 		_ = c.r.Commit(h.Context(), 3)
 		_ = c.r.Commit(h.Context(), 3)
@@ -233,9 +224,9 @@ func (h *holdHistory) step() {
 		gone()
 		h.check("Cancel")
 	case 3:
-		h.set(cause, decides)
+		h.store.set(cause, decides)
 		_ = c.r.Commit(h.Context(), 3)
-		h.set(nil, false)
+		h.store.set(nil, false)
 		c.commit = 3
 		if c.unheld && cause == ratelimit.ErrOutcomeUnknown {
 			gone() // it is never forced again
@@ -244,20 +235,12 @@ func (h *holdHistory) step() {
 		}
 		h.check("a Commit that fails")
 	case 4:
-		if c.unheld {
-			return
-		}
-		noErr(h, c.r.Release(h.Context()))
-		h.want.settled(1, &c.holds[1], 0)
-		c.released = true
-		h.check("Release")
-	case 5:
 		away := h.rnd.IntN(3) == 0
 		if away {
-			h.set(ratelimit.ErrUnavailable, false)
+			h.store.set(ratelimit.ErrUnavailable, false)
 		}
 		results, err := c.r.Extend(h.Context(), 1)
-		h.set(nil, false)
+		h.store.set(nil, false)
 		if !away {
 			noErr(h, err)
 		}
@@ -269,7 +252,7 @@ func (h *holdHistory) step() {
 			c.unheld = false
 		}
 		h.check("Extend")
-	case 6, 7:
+	case 5, 6:
 		text, err := c.r.Token()
 		if c.r.Result().Source == ratelimit.SourceOpen {
 			wantErr(h.T, err, ratelimit.ErrInvalid)
@@ -279,16 +262,15 @@ func (h *holdHistory) step() {
 		for i := range c.holds {
 			h.want.end(i, &c.holds[i], false)
 		}
-		c.holds[1].exists = c.holds[1].exists && !c.released // for the one that is resumed
 		*c = heldCall{key: c.key, text: text, holds: c.holds}
 		h.check("Token")
-	case 8:
+	case 7:
 		noErr(h, h.tokens.Reset(h.Context(), c.key))
 		for _, c := range h.live {
 			c.holds[0].exists = c.holds[0].exists && c.key != h.live[at].key
 		}
 		h.check("Reset")
-	case 9:
+	case 8:
 		gone()
 		for i := range c.holds {
 			h.want.end(i, &c.holds[i], c.holds[i].open)
@@ -299,13 +281,13 @@ func (h *holdHistory) step() {
 		}
 		h.pass()
 		h.check("a drop")
-	case 10:
+	case 9:
 		h.outage()
 		h.check("an outage")
-	case 11:
-		h.set(cause, decides)
+	case 10:
+		h.store.set(cause, decides)
 		_ = c.r.Cancel(h.Context())
-		h.set(nil, false)
+		h.store.set(nil, false)
 		gone()
 		if lost(c.holds[:]); h.rnd.IntN(2) == 0 {
 			h.pass()
@@ -316,22 +298,6 @@ func (h *holdHistory) step() {
 			h.want.end(1, &c.holds[1], true)
 		}
 		h.check("a Cancel that fails")
-	case 12:
-		if c.unheld || c.released {
-			return
-		}
-		h.set(cause, decides)
-		_ = c.r.Release(h.Context())
-		h.set(nil, false)
-		c.released = true
-		if lost(c.holds[1:]); h.rnd.IntN(2) == 0 {
-			h.pass()
-			h.want.settled(1, &c.holds[1], 0)
-		} else {
-			h.outage()
-			h.want.end(1, &c.holds[1], true)
-		}
-		h.check("a Release that fails")
 	default:
 		h.pass()
 		h.check("renewals")
@@ -381,12 +347,12 @@ func (h *holdHistory) reserve() {
 	decides := h.rnd.IntN(2) == 0
 	switch mode {
 	case 0, 3:
-		h.set(ratelimit.ErrUnavailable, false)
+		h.store.set(ratelimit.ErrUnavailable, false)
 	case 1:
-		h.set(ratelimit.ErrOutcomeUnknown, decides)
+		h.store.set(ratelimit.ErrOutcomeUnknown, decides)
 	}
 	r, err := ratelimit.ReserveAll(h.Context(), claims...)
-	h.set(nil, false)
+	h.store.set(nil, false)
 	if c.r = r; err == nil && r.Allowed() {
 		h.live = append(h.live, c)
 		c.unheld = mode == 0
@@ -400,4 +366,59 @@ func (h *holdHistory) reserve() {
 		}
 	}
 	h.check("Reserve")
+}
+
+// TestUnitsNotCounted: calls that wait do not count units which the store may not hold any more,
+// although the reservation goes on.
+func TestUnitsNotCounted(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lose  func(*mapStore, *ratelimit.Reservation, *ratelimit.Limiter)
+		calls int // of the store in the next ten minutes
+	}{
+		{"a part is reset elsewhere", func(
+			store *mapStore, _ *ratelimit.Reservation, calls *ratelimit.Limiter,
+		) {
+			elsewhere, err := ratelimit.New(store, calls.Algorithms()...)
+			noErr(t, err)
+			noErr(t, elsewhere.Reset(context.Background(), "k"))
+			time.Sleep(25 * time.Second)
+		}, 30},
+		{"the answer to a Commit is lost", func(
+			store *mapStore, r *ratelimit.Reservation, _ *ratelimit.Limiter,
+		) {
+			store.set(ratelimit.ErrOutcomeUnknown, false)
+			wantErr(t, r.Commit(context.Background(), 1), ratelimit.ErrOutcomeUnknown)
+			store.set(nil, false)
+		}, 30},
+		{"the store is closed", func(
+			store *mapStore, _ *ratelimit.Reservation, _ *ratelimit.Limiter,
+		) {
+			store.set(driver.ErrClosed, false)
+			time.Sleep(25 * time.Second)
+		}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &mapStore{}
+				calls := newCalls(t, store, 1)
+				tokens := newBudgets(t, store, ratelimit.PerHour("tokens", 100))
+				r := mustReserve(t, claim(calls, 1), claim(tokens, 10))
+				if held := ratelimit.HeldHere(calls)["k"]; held != 1 {
+					t.Errorf("%d units are counted at first, want 1", held)
+				}
+				tt.lose(store, r, calls)
+				if held := ratelimit.HeldHere(calls); len(held) > 0 {
+					t.Errorf("units are counted: %v", held)
+				}
+				store.made()
+				time.Sleep(10 * time.Minute)
+				if n := len(store.made()); n < tt.calls || n > tt.calls+tt.calls/10 {
+					t.Errorf("%d renewals, want about %d", n, tt.calls)
+				}
+				store.set(nil, false)
+				noErr(t, r.Cancel(t.Context()))
+			})
+		})
+	}
 }
