@@ -3,6 +3,8 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +13,10 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/direct"
 )
 
 func TestNewErrors(t *testing.T) {
@@ -429,5 +434,291 @@ func TestConcurrentUse(t *testing.T) {
 					len(limits), n, goroutines*calls/2, i, most)
 			}
 		}
+	}
+}
+
+func TestBinding(t *testing.T) {
+	ok := func(remaining int64, reset time.Duration) ratelimit.Result {
+		return ratelimit.Result{Allowed: true, Remaining: remaining, ResetAfter: reset}
+	}
+	no := func(retry time.Duration, remaining int64, reset time.Duration) ratelimit.Result {
+		return ratelimit.Result{RetryAfter: retry, Remaining: remaining, ResetAfter: reset}
+	}
+	tests := []struct {
+		name    string
+		results []ratelimit.Result
+		want    int
+	}{
+		{"one", []ratelimit.Result{ok(1, 1)}, 0},
+		{"least remaining", []ratelimit.Result{ok(5, 9), ok(2, 1), ok(3, 9)}, 1},
+		{"refused before least remaining", []ratelimit.Result{ok(0, 9), no(1, 5, 1), ok(0, 9)}, 1},
+		{"longest to retry", []ratelimit.Result{no(1, 0, 9), no(3, 4, 3), ok(0, 99), no(2, 0, 9)},
+			1},
+		{"refused alike: least remaining", []ratelimit.Result{no(3, 2, 9), no(3, 1, 3)}, 1},
+		{"refused alike: longest to reset", []ratelimit.Result{no(3, 1, 3), no(3, 1, 9)}, 1},
+		{"admitted alike: longest to reset", []ratelimit.Result{ok(2, 1), ok(2, 7), ok(2, 5)}, 1},
+		{"all alike: the first", []ratelimit.Result{ok(2, 1), ok(2, 1)}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := ratelimit.Binding(tt.results); got != tt.want {
+				t.Errorf("Binding = %d, want %d", got, tt.want)
+			}
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		defer func() {
+			if recover() == nil {
+				t.Error("Binding of no results did not panic")
+			}
+		}()
+		ratelimit.Binding(nil)
+	})
+}
+
+// TestPlans: limiters with the same limit name share a history. So a limit can be raised and
+// lowered at once, and a reservation that is open meanwhile is settled under either limit.
+func TestPlans(t *testing.T) {
+	clock := newClock()
+	store := &mapStore{now: clock.now}
+	plan := func(limit ratelimit.Limit) *ratelimit.Limiter { return newBudgets(t, store, limit) }
+	small, large := plan(ratelimit.PerMinute("tokens", 10)),
+		plan(ratelimit.PerMinute("tokens", 100))
+	long := plan(ratelimit.PerHour("tokens", 100))
+	left := func(l *ratelimit.Limiter, want int64) {
+		t.Helper()
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != want {
+			t.Fatalf("%+v, %v; want %d left", res, err, want)
+		}
+	}
+	mustAllow := func(l *ratelimit.Limiter, n int64, want bool) {
+		t.Helper()
+		if res, err := l.AllowN(t.Context(), "k", n); err != nil || res.Allowed != want {
+			t.Fatalf("%+v, %v; want allowed %t", res, err, want)
+		}
+	}
+	mustAllow(small, 10, true)
+	mustAllow(small, 1, false)
+	mustAllow(large, 30, true) // raised
+	left(large, 60)
+	r := mustReserve(t, ratelimit.Claim{Limiter: large, Key: "k", N: 40})
+	left(small, 0) // lowered: what was taken stays taken
+	noErr(t, r.Commit(t.Context(), 5))
+	left(large, 55)
+	clock.advance(time.Minute)
+	left(small, 10)
+	r = mustReserve(t, ratelimit.Claim{Limiter: small, Key: "k", N: 10})
+	text, err := r.Token()
+	noErr(t, err)
+	upgraded, err := ratelimit.Resume(text, long) // a longer window
+	noErr(t, err)
+	noErr(t, upgraded.Commit(t.Context(), 4))
+	left(small, 6)
+}
+
+func TestErrorClasses(t *testing.T) {
+	classes := []struct {
+		name  string
+		err   error
+		wraps []error // of all errors below, those that it wraps beside itself
+	}{
+		{"ErrInvalid", ratelimit.ErrInvalid, nil},
+		{"ErrExceedsLimit", ratelimit.ErrExceedsLimit, nil},
+		{"ErrNoScript", driver.ErrNoScript, []error{errors.ErrUnsupported}},
+		{"ErrUnavailable", ratelimit.ErrUnavailable, nil},
+		{"ErrOutcomeUnknown", ratelimit.ErrOutcomeUnknown, []error{ratelimit.ErrUnavailable}},
+		{"ErrCapacity", driver.ErrCapacity, []error{ratelimit.ErrUnavailable}},
+		{"ErrContended", driver.ErrContended, []error{ratelimit.ErrUnavailable}},
+		{"ErrClosed", driver.ErrClosed, []error{ratelimit.ErrUnavailable}},
+		{"ErrCorruptState", driver.ErrCorruptState, []error{ratelimit.ErrUnavailable}},
+	}
+	all := []error{errors.ErrUnsupported}
+	for _, c := range classes {
+		all = append(all, c.err)
+	}
+	for _, c := range classes {
+		for _, other := range all {
+			want := other == c.err
+			for _, w := range c.wraps {
+				want = want || other == w
+			}
+			if got := errors.Is(c.err, other); got != want {
+				t.Errorf("errors.Is(%s, %q) = %v", c.name, other, got)
+			}
+		}
+		if !strings.HasPrefix(c.err.Error(), "ratelimit: ") {
+			t.Errorf("%s reads %q, want the prefix of the package", c.name, c.err)
+		}
+	}
+}
+
+var _ direct.Store = (*memorystore.Store)(nil)
+
+// around wraps the memory store: it embeds it, with its Direct, and has a Take of its own.
+type around struct {
+	*memorystore.Store
+	takes *int
+}
+
+func (s around) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	*s.takes++
+	return s.Store.Take(ctx, d)
+}
+
+// directStore is around with the direct path of the memory store, whose calls it counts.
+type directStore struct {
+	around
+	calls *int
+}
+
+func (s directStore) Direct(ratelimit.Store) direct.Taker {
+	return directTaker{s.Store.Direct(s.Store), s.calls}
+}
+
+type directTaker struct {
+	direct.Taker
+	calls *int
+}
+
+func (t directTaker) TakeFields(
+	ctx context.Context, key string, a ratelimit.Algorithm, op driver.Op, n int64,
+) (
+	allowed bool, source ratelimit.Source, remaining int64,
+	retryAfter, resetAfter time.Duration, err error,
+) {
+	*t.calls++
+	return t.Taker.TakeFields(ctx, key, a, op, n)
+}
+
+// aroundLog wraps the log: it embeds it and has a Step of its own.
+type aroundLog struct {
+	algorithm.Log
+	corrupt bool
+}
+
+func (a aroundLog) Step(state []byte, now int64, d driver.Demand) (
+	[]byte, time.Duration, ratelimit.Result,
+) {
+	next, keep, res := a.Log.Step(state, now, d)
+	res.Source = ratelimit.SourceLocal
+	if a.corrupt && !res.Allowed {
+		keep = -1
+	}
+	return next, keep, res
+}
+
+// TestAllowDirect compares two ways to the memory store: the direct one of Allow, and Take, which
+// Allow uses if another store is around it. They return equal results and errors.
+func TestAllowDirect(t *testing.T) {
+	limit := ratelimit.Limit{Name: "direct", Max: 5, Window: 100 * time.Millisecond}
+	log := algorithm.SlidingLog(limit)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, a := range map[string]ratelimit.Algorithm{
+		"log":     log,
+		"coarse":  log.WithResolution(7 * time.Millisecond),
+		"around":  aroundLog{log, false},
+		"corrupt": aroundLog{log, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock atomic.Int64
+			clock.Store(1_790_000_000_000_000)
+			var takes [2]int
+			directCalls := 0
+			var stores [2]*memorystore.Store
+			var limiters [2]*ratelimit.Limiter
+			for i := range stores {
+				s, err := memorystore.New(&memorystore.Options{Now: clock.Load, MaxKeys: 2})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				stores[i] = s
+			}
+			if stores[0].Direct(stores[0]) == nil || stores[0].Direct(stores[1]) != nil ||
+				stores[0].Direct(around{stores[0], nil}) != nil {
+				t.Fatal("a store has a direct path for another, or none for itself")
+			}
+			for i, s := range []ratelimit.Store{
+				directStore{around{stores[0], &takes[0]}, &directCalls}, around{stores[1], &takes[1]},
+			} {
+				var err error
+				if limiters[i], err = ratelimit.New(s, a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen := map[string]int{}
+			allow := func(ctx context.Context, key string) {
+				t.Helper()
+				takes, directCalls = [2]int{}, 0
+				got, gotErr := limiters[0].Allow(ctx, key)
+				want, wantErr := limiters[1].Allow(ctx, key)
+				if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+					t.Fatalf("%+v, %v; with a store around it %+v, %v", got, gotErr, want, wantErr)
+				}
+				if directCalls != 1 || takes != [2]int{0, 1} {
+					t.Fatalf("%d direct calls, Takes %d; want 1, [0 1]", directCalls, takes)
+				}
+				_, wrapped := a.(aroundLog)
+				own := got.Source == ratelimit.SourceLocal
+				if gotErr == nil && wrapped != own {
+					t.Fatalf("%+v is not what Step returned", got)
+				}
+				seen[fmt.Sprint(want.Allowed, wantErr != nil)]++
+			}
+			random := rand.New(rand.NewPCG(1, 2))
+			keys := []string{"a", strings.Repeat("long", 100), "beyond MaxKeys", ""}
+			for range 3000 {
+				clock.Add(random.Int64N(20_000))
+				if random.IntN(100) == 0 {
+					clock.Add(-150_000) // back by more than a window
+				}
+				ctx := t.Context()
+				if random.IntN(20) == 0 {
+					ctx = canceled
+				}
+				allow(ctx, keys[random.IntN(len(keys))])
+			}
+			for i := range stores {
+				stores[i].Close()
+			}
+			allow(t.Context(), "a")
+			if seen["true false"] == 0 || seen["false true"] == 0 ||
+				seen["false false"] == 0 && name != "corrupt" {
+				t.Errorf("the calls were too much alike: %v", seen)
+			}
+		})
+	}
+}
+
+// BenchmarkLimiter measures calls that one key and one goroutine make on the memory store, all
+// admitted.
+func BenchmarkLimiter(b *testing.B) {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	log := algorithm.SlidingLog(ratelimit.PerSecond("second", driver.MaxUnits))
+	limiter, err := ratelimit.New(store, log.WithResolution(time.Millisecond))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := b.Context()
+	for _, m := range []struct {
+		name string
+		call func() (ratelimit.Result, error)
+	}{
+		{"Allow", func() (ratelimit.Result, error) { return limiter.Allow(ctx, "user:42") }},
+		{"AllowN", func() (ratelimit.Result, error) { return limiter.AllowN(ctx, "user:42", 1) }},
+		{"Wait", func() (ratelimit.Result, error) { return limiter.Wait(ctx, "user:42") }},
+	} {
+		b.Run(m.name, func(b *testing.B) {
+			for b.Loop() {
+				if res, err := m.call(); err != nil || !res.Allowed {
+					b.Fatal(res, err)
+				}
+			}
+		})
 	}
 }

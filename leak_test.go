@@ -1,9 +1,0 @@
-package ratelimit
-
-import (
-	"testing"
-
-	"github.com/truewindow/ratelimit/internal/testkit/leak"
-)
-
-func TestMain(m *testing.M) { leak.Main(m) }
