@@ -16,8 +16,8 @@ WORKDIR /src
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -o /ratelimit \
     -ldflags "-s -w \
-    -X github.com/truewindow/ratelimit/cmd/ratelimit/daemon.linkedVersion=$VERSION \
-    -X github.com/truewindow/ratelimit/cmd/ratelimit/daemon.linkedCommit=$COMMIT" \
+    -X github.com/truewindow/ratelimit/cmd/internal/version.linkedVersion=$VERSION \
+    -X github.com/truewindow/ratelimit/cmd/internal/version.linkedCommit=$COMMIT" \
     ./cmd/ratelimit
 
 FROM scratch

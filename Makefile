@@ -122,5 +122,5 @@ pictures: ## Take the pictures of the page for the docs, after a load of 14 minu
 		$(GO) -C integration/dashboard test -count=1 -v -timeout=30m .
 
 .PHONY: weight
-weight: ## Show what users would get of a release now: the command, requirements, go.sum lines
+weight: ## Show what users would get of a release now: the commands, requirements, go.sum lines
 	$(GO) -C integration run ./release

@@ -4,7 +4,7 @@
 //	access       passwords, rights and TLS
 //	cache        the cache of refusals
 //	clocks       clocks that step, processes that are stopped
-//	commands     the commands of cmd/ratelimit, and a Prometheus that scrapes the daemon
+//	commands     the commands of cmd, and a Prometheus that scrapes the daemon
 //	conformance  the conformance suite and exactness, on every server and client library
 //	edges        clients behind nginx and Caddy, forward auth, and two processes under load
 //	examples     programs that the documentation quotes

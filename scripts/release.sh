@@ -1,8 +1,8 @@
 #!/bin/bash
 # Release a version. Its workflow calls "build" for the tag; CI calls it for the tree.
 #
-#   scripts/release.sh build VERSION   write binaries for PLATFORMS (all), a list of their components
-#                                      (SBOM, CycloneDX) and checksums to dist
+#   scripts/release.sh build VERSION   write binaries of the commands for PLATFORMS (all), lists of
+#                                      their components (SBOM, CycloneDX) and checksums to dist
 #   scripts/release.sh tag VERSION     say which tags this commit would get, of all published modules
 #   scripts/release.sh push VERSION    make these tags and push them, which starts the workflow
 set -euo pipefail
@@ -17,19 +17,20 @@ modules=(. otellimit grpclimit cmd) # as in go.work
 : "${PLATFORMS:=linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 
 build() {
-  local daemon=$base/cmd/ratelimit/daemon commit platform os arch name
+  local linked=$base/cmd/internal/version.linked commit command platform os arch name
   commit=$(git rev-parse HEAD)
   rm -rf dist
   mkdir dist
-  for platform in $PLATFORMS; do
-    os=${platform%/*} arch=${platform#*/} name=dist/ratelimit_${platform/\//_}
-    [ "$os" != windows ] || name=$name.exe
-    CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$name" \
-      -ldflags "-s -w -X $daemon.linkedVersion=$version -X $daemon.linkedCommit=$commit" \
-      ./cmd/ratelimit
+  for command in ratelimit ratelimit-replay; do
+    for platform in $PLATFORMS; do
+      os=${platform%/*} arch=${platform#*/} name=dist/${command}_${platform/\//_}
+      [ "$os" != windows ] || name=$name.exe
+      CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$name" \
+        -ldflags "-s -w -X ${linked}Version=$version -X ${linked}Commit=$commit" "./cmd/$command"
+    done
+    GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 \
+      bin -json -version "$version" -output "dist/$command.cdx.json" "$name"
   done
-  GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 \
-    bin -json -version "$version" -output dist/ratelimit.cdx.json "$name"
   cp deploy/systemd/ratelimit.service dist/
   (cd dist && sha256sum -- * >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
 }

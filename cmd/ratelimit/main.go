@@ -1,5 +1,4 @@
-// Command ratelimit serves rate-limit decisions over HTTP, shows what an exact limit is, and
-// replays logs under proposed limits.
+// Command ratelimit serves rate-limit decisions over HTTP, and shows what an exact limit is.
 // Package daemon documents it, and package serverstore the URLs of its stores.
 package main
 

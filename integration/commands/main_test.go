@@ -1,4 +1,4 @@
-// Package commands tests the commands of cmd/ratelimit as processes.
+// Package commands tests the commands of cmd as processes.
 package commands
 
 import (

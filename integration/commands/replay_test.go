@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/replay/loggen"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/replay/loggen"
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -58,7 +58,7 @@ func TestReplayLargeLog(t *testing.T) {
 			for _, limit := range c.limits {
 				args = append(args, "--limit", limit)
 			}
-			r := runReplay(t, daemon.Build(t), args...)
+			r := runReplay(t, daemon.BuildOf(t, "cmd/ratelimit-replay"), args...)
 			lines, refused := r.Input.Requests, r.Proposals[0].Refused
 			few := keys > int(lines)/5 // then many keys have no request
 			if lines < bytes/300 || r.Input.Lines != lines || r.Input.Keys > keys ||
@@ -125,7 +125,7 @@ var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 func runReplay(t *testing.T, bin string, args ...string) (r replayRun) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), bin,
-		append([]string{"replay", "--json", "--progress"}, args...)...)
+		append([]string{"--json", "--progress"}, args...)...)
 	progress, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

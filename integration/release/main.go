@@ -4,7 +4,7 @@
 //	go -C integration run ./release
 //
 // It makes a module proxy of the published modules as they are in the tree, with the version that
-// they require of each other. Then it installs the command from the proxy, compares each module's
+// they require of each other. Then it installs the commands from the proxy, compares each module's
 // go.mod and go.sum with what "go mod tidy" would write, compiles each outside the workspace, and
 // looks at what modules that import them have to require.
 package main
@@ -79,17 +79,22 @@ func requirement(file, path string) (string, error) {
 	return "", fmt.Errorf("%s does not require %s", file, path)
 }
 
-// install installs the command and runs it.
+// install installs the commands and runs them.
 func (t *tool) install(version string) error {
-	if _, err := t.run(t.work, "install", base+"/cmd/ratelimit@"+version); err != nil {
-		return err
+	for _, name := range []string{"ratelimit", "ratelimit-replay"} {
+		if _, err := t.run(t.work, "install", base+"/cmd/"+name+"@"+version); err != nil {
+			return err
+		}
+		said, err := command(t.work, t.env, filepath.Join(t.work, "bin", name), "--version")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(said) != version {
+			return fmt.Errorf("%s --version prints %q", name, said)
+		}
+		fmt.Println("release: installed", name, version)
 	}
-	said, err := command(t.work, t.env, filepath.Join(t.work, "bin/ratelimit"), "--version")
-	if err == nil && strings.TrimSpace(said) != version {
-		err = fmt.Errorf("ratelimit --version prints %q", said)
-	}
-	fmt.Println("release: the installed command is", strings.TrimSpace(said))
-	return err
+	return nil
 }
 
 // tidy compares the go.mod and go.sum files of a module with those that "go mod tidy" writes, but

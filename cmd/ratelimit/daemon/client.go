@@ -21,8 +21,8 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 )
 
 // client has the flags of the commands that ask a service, or decide on a store as it does.

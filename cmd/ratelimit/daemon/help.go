@@ -8,7 +8,6 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
 )
 
 // helpTexts has the help of every flag, by command and name.
@@ -131,8 +130,7 @@ var helpTexts = map[string]map[string]string{
 	"explain": withHelp(inspect.ExplainHelp, map[string]string{
 		"token-file": clientHelp["token-file"],
 	}),
-	"demo":   demo.Help,
-	"replay": replay.Help,
+	"demo": demo.Help,
 }
 
 // withClientHelp returns texts with those of clientHelp.

@@ -1,8 +1,7 @@
 // Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, checks
-// and explains files of limits (package inspect), shows what an exact limit is (package demo), and
-// replays logs under proposed limits (package replay). A program that calls [Main] is that command
-// with the stores that it imports; cmd/ratelimit imports all stores of the module
-// github.com/truewindow/ratelimit.
+// and explains files of limits (package inspect), and shows what an exact limit is (package demo). A
+// program that calls [Main] is that command with the stores that it imports; cmd/ratelimit imports
+// all stores of the module github.com/truewindow/ratelimit.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit validate limits.yaml
@@ -11,7 +10,6 @@
 //	ratelimit top --url http://localhost:8080
 //	ratelimit ready
 //	ratelimit demo --limit 20/2s --svg demo.svg
-//	ratelimit replay --log access.log --limit 100/1m
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
@@ -81,11 +79,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
 )
 
 // Exit codes of run.
@@ -110,7 +108,6 @@ type commandLine struct {
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
 	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`
 	Demo     demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
-	Replay   replay.Command   `cmd:"" help:"Replay a log of requests under proposed limits."`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -128,8 +125,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits: a daemon with an HTTP API, a demonstration of "+
-			"what exact means, and replays of logs under proposed limits."),
+		kong.Description("Exact rate limits: a daemon with an HTTP API, and a "+
+			"demonstration of what exact means."),
 		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),
@@ -142,6 +139,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if len(args) == 0 && hasEnvoyVariables() {
 		args = []string{"serve"} // as the command of envoyproxy/ratelimit does
+	}
+	if len(args) > 0 && args[0] == "replay" {
+		fmt.Fprintln(stderr, "error: replay is the command ratelimit-replay: go install "+
+			"github.com/truewindow/ratelimit/cmd/ratelimit-replay@latest")
+		return exitUsage
 	}
 	unknown := checkEnvironment(parser.Model, args)
 	command, err := parser.Parse(args)
@@ -166,5 +168,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // vars are the values of the variables in help texts.
 func vars() kong.Vars {
-	return kong.Vars{"version": version(), "algorithms": strings.Join(algorithms.Names(), ", ")}
+	return kong.Vars{"version": version.String(), "algorithms": strings.Join(algorithms.Names(), ", ")}
 }

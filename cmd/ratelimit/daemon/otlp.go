@@ -11,6 +11,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/truewindow/ratelimit/cmd/internal/version"
 )
 
 // lastExport is how long the last export may take.
@@ -28,7 +30,7 @@ func (c *serveCmd) otlp(ctx context.Context, log *slog.Logger) ([]sdkmetric.Opti
 	}
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "ratelimit"),
-			attribute.String("service.version", version())),
+			attribute.String("service.version", version.String())),
 		resource.WithFromEnv()) // which overrides the name
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)

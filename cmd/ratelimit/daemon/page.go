@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/layer"
@@ -105,7 +106,7 @@ func (p *page) find(text string) (found []dashboard.Subject, err error) {
 // state says how the store and the configuration are.
 func (p *page) state() []dashboard.Line {
 	lines := []dashboard.Line{
-		{Name: "version", Value: version()},
+		{Name: "version", Value: version.String()},
 		{Name: "store", Value: p.store.Name},
 		{Name: "while it is unavailable", Value: cmp.Or(string(p.cmd.OnFailure), "does not fail")},
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
@@ -238,7 +239,7 @@ func (c *serveCmd) logStart(servers []server, store string, l *limits, log *slog
 		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store,
 		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
 		"limits", l.String(), "in-flight", fmt.Sprint(c.InFlight),
-		"blocks", fmt.Sprint(c.Block), "version", version())
+		"blocks", fmt.Sprint(c.Block), "version", version.String())
 }
 
 // ignoreHangups keeps a SIGHUP from ending the process, also while nothing is loaded at one. The

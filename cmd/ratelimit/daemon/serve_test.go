@@ -364,6 +364,18 @@ func TestServeRefusesToStart(t *testing.T) {
 	}
 }
 
+// TestReplayMoved: replay is a command of its own, and no help names it.
+func TestReplayMoved(t *testing.T) {
+	code, stdout, stderr := command(t, "replay", "--log=access.log", "--limit=10/1m")
+	if code != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+		!strings.Contains(stderr, "cmd/ratelimit-replay@latest") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+	if _, help, _ := command(t, "--help"); strings.Contains(help, "replay") {
+		t.Error(help)
+	}
+}
+
 func TestHelpAndVersion(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -377,11 +389,6 @@ func TestHelpAndVersion(t *testing.T) {
 			"$RATELIMIT_BREAKER_PAUSE", "$RATELIMIT_LOG_FORMAT", "$RATELIMIT_LOG_LEVEL", "10/1m",
 			"127.0.0.1:8080", "$RATELIMIT_IN_FLIGHT", "$RATELIMIT_BLOCK",
 			"$RATELIMIT_TOP_KEYS", "$RATELIMIT_TOP_KEYS_PLAIN",
-		}},
-		{[]string{"replay", "--help"}, []string{
-			"--log", "--limit", "--algorithm", "try with each limit: log, gcra,", "--format",
-			"--key-field", "request.remote_ip", "--time-field", "--units-field", "--svg", "--json",
-			"--progress",
 		}},
 	} {
 		var stdout, stderr bytes.Buffer

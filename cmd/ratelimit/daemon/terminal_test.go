@@ -107,8 +107,6 @@ func TestHostileText(t *testing.T) {
 	bad := configFile(t, "limits:\n- {name: a, "+quoted+": 1, max: "+quoted+"}\n")
 	envoy := configFile(t, "domain: "+quoted+"\ndescriptors:\n- {key: "+quoted+", value: "+quoted+
 		",\n    rate_limit: {unit: minute, requests_per_unit: 5}}\n")
-	log := configFile(t, "{\"time\": \"2024-01-01T00:00:00Z\", \"key\": \"k\\u001b[2J\\u009b\"}\n"+
-		"no line "+unprintable+"\n")
 	for _, args := range [][]string{
 		{"explain", file, "tenant=" + unprintable, unprintable + "=" + unprintable},
 		{"explain", file, unprintable}, {"explain", bad, "tenant=a"},
@@ -122,9 +120,6 @@ func TestHostileText(t *testing.T) {
 		{"take", "--url=" + unprintable, "--key=a"}, {"take", unprintable},
 		{"peek", "--store=memory", "--limit=" + unprintable + "=1/1m", "--key=a"},
 		{"demo", "--limit=" + unprintable}, {"demo", "--store=" + unprintable},
-		{"replay", "--log=" + unprintable, "--limit=1/1m"},
-		{"replay", "--log=" + log, "--limit=1/1m", "--key-field=key", "--time-field=time"},
-		{"replay", "--log=" + log, "--limit=1/1m", "--key-field=" + unprintable},
 		{unprintable}, {"serve", "--config=" + bad}, {"serve", "--config=" + unprintable},
 		{"serve", "--host=" + unprintable},
 	} {

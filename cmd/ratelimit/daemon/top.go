@@ -14,7 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 )
 
 // topCmd is "ratelimit top".

@@ -15,7 +15,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 )
 
 // Bounds of the demonstration's limit. A run takes five to six windows, and each burst has to end

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/svg"
+	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/svg"
 )
 
 // Sizes of the picture, in pixels. Panels are drawn one below the other. Each has coordinates of

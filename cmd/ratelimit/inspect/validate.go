@@ -7,8 +7,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 

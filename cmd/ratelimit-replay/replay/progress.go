@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 )
 
 // logFiles count the bytes read from them.

@@ -12,11 +12,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 )
 
-// Command is "ratelimit replay", for package kong.
+// Command is "ratelimit-replay", for package kong.
 type Command struct {
 	Log        []string          `required:"" sep:"none" placeholder:"FILE"`
 	Limit      []ratelimit.Limit `required:"" placeholder:"MAX/WINDOW"`

@@ -1,4 +1,4 @@
-package daemon
+package main
 
 import (
 	"bytes"
@@ -7,19 +7,24 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/replay"
 )
 
-const sampleLog = "../replay/testdata/access.log"
+var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+
+const sampleLog = "replay/testdata/access.log"
 
 // replayed runs the command and returns its output.
 func replayed(t *testing.T, wantCode int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, problems bytes.Buffer
-	code := run(t.Context(), append([]string{"replay"}, args...), &out, &problems)
+	code := run(t.Context(), args, &out, &problems)
 	if code != wantCode {
 		t.Fatalf("%v: exit code %d: %s", args, code, &problems)
 	}
@@ -29,7 +34,7 @@ func replayed(t *testing.T, wantCode int, args ...string) (stdout, stderr string
 // TestReplayDocs runs the commands of docs/replay.md and compares their output. A line with an
 // ellipsis on the page stands for any lines.
 func TestReplayDocs(t *testing.T) {
-	t.Chdir("../../..") // where the page runs them
+	t.Chdir("../..") // where the page runs them
 	page, err := os.ReadFile("docs/replay.md")
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +42,7 @@ func TestReplayDocs(t *testing.T) {
 	temp := t.TempDir()
 	commands := 0
 	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
-		command, want, _ := strings.Cut(strings.TrimPrefix(block[1], "$ ratelimit replay "), "\n")
+		command, want, _ := strings.Cut(strings.TrimPrefix(block[1], "$ ratelimit-replay "), "\n")
 		commands++
 		args := strings.Fields(strings.ReplaceAll(command, "/tmp", temp))
 		got, problems := replayed(t, exitOK, args...)
@@ -176,7 +181,7 @@ func TestReplayInterrupted(t *testing.T) {
 	defer stop()
 	stderr := &stopper{stop: stop}
 	var stdout bytes.Buffer
-	code := run(ctx, []string{"replay", "--log=-", "--limit=10/1m", "--progress"}, &stdout, stderr)
+	code := run(ctx, []string{"--log=-", "--limit=10/1m", "--progress"}, &stdout, stderr)
 	if code != exitError ||
 		!regexp.MustCompile(`interrupted after [1-9]\d* lines\n$`).MatchString(stderr.String()) ||
 		!regexp.MustCompile(`^[1-9],\d{3} requests of 60 keys`).MatchString(stdout.String()) {
@@ -189,7 +194,7 @@ func TestReplayInterruptedAtOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var stdout, stderr bytes.Buffer
-	code := run(ctx, []string{"replay", "--log=-", "--limit=10/1m"}, &stdout, &stderr)
+	code := run(ctx, []string{"--log=-", "--limit=10/1m"}, &stdout, &stderr)
 	if code != exitError || stdout.Len() > 0 ||
 		stderr.String() != "error: interrupted before anything was read\n" {
 		t.Errorf("exit code %d: %s\n%s", code, &stderr, &stdout)
@@ -249,5 +254,69 @@ func TestReplayTrustedProxies(t *testing.T) {
 	_, stderr := replayed(t, exitUsage, "--log=-", "--limit=1/1m", "--trusted-proxy=0.0.0.0/0")
 	if !strings.Contains(stderr, "trusted prox") {
 		t.Error(stderr)
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	help, _ := replayed(t, exitOK, "--help")
+	for _, want := range []string{
+		"--log", "--limit", "--algorithm", "try with each limit: log, gcra,", "--format",
+		"--key-field", "request.remote_ip", "--time-field", "--units-field", "--svg", "--json",
+		"--progress", "--version", "--trusted-proxy",
+	} {
+		if !strings.Contains(help, want) {
+			t.Errorf("--help does not show %q:\n%s", want, help)
+		}
+	}
+	if version, _ := replayed(t, exitOK, "--version"); strings.TrimSpace(version) == "" {
+		t.Error("--version prints nothing")
+	}
+}
+
+// TestEveryFlagHasHelp: a flag without a text is an error, and so is a text without a flag.
+func TestEveryFlagHasHelp(t *testing.T) {
+	var noText struct{ Planted bool }
+	var noFlags struct{}
+	for want, grammar := range map[string]any{
+		"--planted has no help text": &noText,
+		" is no flag":                &noFlags,
+	} {
+		_, err := kong.New(grammar, kong.PostBuild(setHelp))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestUnprintable: nothing that a log or an argument has is printed as a terminal would interpret
+// it.
+func TestUnprintable(t *testing.T) {
+	const unprintable = "x\x1b[2J\u009b31m\x07\r\nadmitted\tyes\u202ey\u200b"
+	log := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(log, []byte("{\"time\": \"2024-01-01T00:00:00Z\", "+
+		"\"key\": \"k\\u001b[2J\\u009b\"}\nno line "+unprintable+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"--log=" + unprintable, "--limit=1/1m"},
+		{"--log=" + log, "--limit=1/1m", "--key-field=key", "--time-field=time"},
+		{"--log=" + log, "--limit=1/1m", "--key-field=" + unprintable},
+		{unprintable},
+	} {
+		var printed bytes.Buffer
+		run(t.Context(), args, &printed, &printed)
+		if printed.Len() == 0 {
+			t.Errorf("%q prints nothing", args)
+		}
+		for line := range strings.Lines(printed.String()) {
+			for _, r := range strings.TrimSuffix(line, "\n") {
+				if !strconv.IsPrint(r) {
+					t.Errorf("%q prints %q in %q", args, r, line)
+				}
+			}
+			if strings.HasPrefix(line, "admitted\t") || strings.HasPrefix(line, "admittedyes") {
+				t.Errorf("%q prints a line of someone else: %q", args, line)
+			}
+		}
 	}
 }

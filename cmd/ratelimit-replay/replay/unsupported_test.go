@@ -51,7 +51,7 @@ var notReadLogs = []struct{ name, begin, line, end, want string }{
 		`\"GET / HTTP/1.1\" 200 5"}` + "\n", "", "journald"},
 }
 
-var conversion = regexp.MustCompile(`convert it: (.*) \| ratelimit replay --log - …`)
+var conversion = regexp.MustCompile(`convert it: (.*) \| ratelimit-replay --log - …`)
 
 // TestNotReadLogs checks that a log that is not read is named, with a command whose output is read.
 func TestNotReadLogs(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // piped is the end of a command that prints a log that can be read.
-const piped = " | ratelimit replay --log - …"
+const piped = " | ratelimit-replay --log - …"
 
 // unsupportedLogs are formats that are not read, by their first line, and commands that convert
 // them.

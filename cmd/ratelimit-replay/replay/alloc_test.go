@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/replay/loggen"
+	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/replay/loggen"
 )
 
 // generated returns a log.

@@ -1,4 +1,5 @@
-package daemon
+// Package version tells the version of the program.
+package version
 
 import (
 	"cmp"
@@ -8,8 +9,8 @@ import (
 // The linker sets these, by -X, in a build that has no repository.
 var linkedVersion, linkedCommit string
 
-// version returns the version of the program and, if it is known, the commit.
-func version() string {
+// String returns the version of the program and, if it is known, the commit.
+func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
