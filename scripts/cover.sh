@@ -13,7 +13,7 @@ profile=${PROFILE:-$work/profile}
 
 # These tests take long, and other tests run the same statements.
 slow=(
-  CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack Compose DegradedOutage Demo Exactness
+  CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack Compose DegradedOutage Exactness
   Faults FaultsBreaker 'Guard(Calls|Reads|Same|Sizes)' Image InexactOnServers LeastRights
   LuaStepOnLargeLogs MillionDemands PausedServerDelaysNoOther Quickstart ReplayLargeLog SameTakes
   SecretsStaySecret SentinelFailover 'Serve([A-Z].*)?' SlotMigration StoppedProcess

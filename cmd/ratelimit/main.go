@@ -1,4 +1,4 @@
-// Command ratelimit serves rate-limit decisions over HTTP, and shows what an exact limit is.
+// Command ratelimit serves rate-limit decisions over HTTP.
 // Package daemon documents it, and package serverstore the URLs of its stores.
 package main
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/svg"
+	"github.com/truewindow/ratelimit/cmd/ratelimit-replay/internal/svg"
 )
 
 // Sizes of the picture, in pixels. Bands are drawn one below the other. Each has coordinates of its

@@ -6,7 +6,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
 
@@ -130,7 +129,6 @@ var helpTexts = map[string]map[string]string{
 	"explain": withHelp(inspect.ExplainHelp, map[string]string{
 		"token-file": clientHelp["token-file"],
 	}),
-	"demo": demo.Help,
 }
 
 // withClientHelp returns texts with those of clientHelp.

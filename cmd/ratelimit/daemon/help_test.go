@@ -13,11 +13,11 @@ func TestSetHelp(t *testing.T) {
 		Serve struct{ Planted bool } `cmd:""`
 	}
 	var noFlag struct {
-		Demo struct{ Store string } `cmd:""`
+		Top struct{ URL string } `cmd:""`
 	}
 	for want, grammar := range map[string]any{
 		"serve --planted has no help text": &noText,
-		"demo has 1 flags and 3":           &noFlag,
+		"top has 1 flags and 6":            &noFlag,
 	} {
 		_, err := kong.New(grammar, kong.PostBuild(setHelp))
 		if err == nil || !strings.Contains(err.Error(), want) {

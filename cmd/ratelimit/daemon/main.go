@@ -1,7 +1,7 @@
-// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, checks
-// and explains files of limits (package inspect), and shows what an exact limit is (package demo). A
-// program that calls [Main] is that command with the stores that it imports; cmd/ratelimit imports
-// all stores of the module github.com/truewindow/ratelimit.
+// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, and checks
+// and explains files of limits (package inspect). A program that calls [Main] is that command with
+// the stores that it imports; cmd/ratelimit imports all stores of the module
+// github.com/truewindow/ratelimit.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit validate limits.yaml
@@ -9,7 +9,6 @@
 //	ratelimit take --url http://localhost:8080 tenant=acme
 //	ratelimit top --url http://localhost:8080
 //	ratelimit ready
-//	ratelimit demo --limit 20/2s --svg demo.svg
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
@@ -82,7 +81,6 @@ import (
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
 
@@ -107,7 +105,6 @@ type commandLine struct {
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
 	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`
-	Demo     demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -125,8 +122,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits: a daemon with an HTTP API, and a "+
-			"demonstration of what exact means."),
+		kong.Description("Exact rate limits: a daemon with an HTTP API."),
 		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),

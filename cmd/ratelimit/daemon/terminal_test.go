@@ -119,7 +119,6 @@ func TestHostileText(t *testing.T) {
 		{"take", "--store=" + unprintable, "--limit=1/1m", "--key=a"},
 		{"take", "--url=" + unprintable, "--key=a"}, {"take", unprintable},
 		{"peek", "--store=memory", "--limit=" + unprintable + "=1/1m", "--key=a"},
-		{"demo", "--limit=" + unprintable}, {"demo", "--store=" + unprintable},
 		{unprintable}, {"serve", "--config=" + bad}, {"serve", "--config=" + unprintable},
 		{"serve", "--host=" + unprintable},
 	} {

@@ -1,8 +1,7 @@
 // Package svg writes charts as SVG, in one style for light and dark backgrounds.
 //
-// The classes of elements are "title", "name" and "small" for text; "axis", "edge" (dotted) and
-// "limit" (dashed) for lines; "area", "alert" for the part of an area that matters, and "outline"
-// for a box without a fill.
+// The classes of elements are "title", "name" and "small" for text, "axis" for lines, "area", and
+// "alert" for the part of an area that matters.
 package svg
 
 import (
@@ -15,8 +14,8 @@ import (
 	"strings"
 )
 
-// Width is the width of a picture in pixels.
-const Width = 800
+// width is that of a picture in pixels.
+const width = 800
 
 const style = `
     text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
@@ -26,16 +25,12 @@ const style = `
     .name { font-size: 15px; font-weight: 600 }
     .small { font-size: 12px; font-weight: 400; fill: #59636e }
     .axis { stroke: #818b98; fill: none }
-    .edge { stroke: #818b98; fill: none; stroke-dasharray: 1 4; stroke-linecap: round }
-    .limit { stroke: #1f2328; fill: none; stroke-dasharray: 6 4 }
     .area { fill: #218bff; fill-opacity: .7 }
     .alert { fill: #cf222e }
-    .outline { stroke: #818b98; fill: none }
     @media (prefers-color-scheme: dark) {
       text { fill: #f0f6fc }
       .card { fill: #0d1117; stroke: #3d444d }
       .small { fill: #9198a1 }
-      .limit { stroke: #f0f6fc }
       .alert { fill: #ff5a52 }
     }
 `
@@ -47,16 +42,16 @@ type Picture struct{ b bytes.Buffer }
 func New(height int, title, description string) *Picture {
 	p := new(Picture)
 	p.Printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
-		`role="img" aria-labelledby="title desc">`, Width, height, Width, height)
-	p.Printf(`<title id="title">%s</title>`, Escape(title))
-	p.Printf(`<desc id="desc">%s</desc>`, Escape(description))
+		`role="img" aria-labelledby="title desc">`, width, height, width, height)
+	p.Printf(`<title id="title">%s</title>`, escape(title))
+	p.Printf(`<desc id="desc">%s</desc>`, escape(description))
 	p.Printf("<style>%s</style>", style)
-	p.Printf(`<rect class="card" x=".5" y=".5" width="%d" height="%d" rx="8"/>`, Width-1, height-1)
+	p.Printf(`<rect class="card" x=".5" y=".5" width="%d" height="%d" rx="8"/>`, width-1, height-1)
 	p.Text("title", 24, 34, "start", title)
 	return p
 }
 
-// Printf adds a line of SVG. It escapes nothing: use [Escape] for text.
+// Printf adds a line of SVG. It escapes nothing.
 func (p *Picture) Printf(format string, args ...any) {
 	fmt.Fprintf(&p.b, format+"\n", args...)
 }
@@ -65,7 +60,7 @@ func (p *Picture) Printf(format string, args ...any) {
 // line.
 func (p *Picture) Text(class string, x, y float64, anchor, text string) {
 	p.Printf(`<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`,
-		class, number(x), number(y), anchor, Escape(text))
+		class, number(x), number(y), anchor, escape(text))
 }
 
 // WriteTo ends the picture and writes it.
@@ -74,8 +69,8 @@ func (p *Picture) WriteTo(w io.Writer) (int64, error) {
 	return p.b.WriteTo(w)
 }
 
-// Escape returns text escaped for use in an element or an attribute.
-func Escape(text string) string {
+// escape returns text for use in an element or an attribute.
+func escape(text string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(text))
 	return b.String()

@@ -13,7 +13,7 @@ func TestPicture(t *testing.T) {
 	const hostile = `<a href="x">&`
 	p := New(120, "title "+hostile, "description "+hostile)
 	p.Text("small", 10.25, -3, "end", "text "+hostile)
-	p.Printf(`<rect class="outline" x="%d" y="2"/>`, 1)
+	p.Printf(`<rect class="area" x="%d" y="2"/>`, 1)
 	var b strings.Builder
 	n, err := p.WriteTo(&b)
 	if err != nil || n != int64(b.Len()) {
@@ -56,7 +56,7 @@ func TestDark(t *testing.T) {
 	light, dark, _ := strings.Cut(style, "@media (prefers-color-scheme: dark)")
 	faint := regexp.MustCompile(`(?m)^ *(\S+) .*(?:#ffffff|#1f2328|#59636e)`)
 	rules := faint.FindAllStringSubmatch(light, -1)
-	if len(rules) != 4 {
+	if len(rules) != 3 {
 		t.Errorf("rules: %q", rules)
 	}
 	for _, rule := range rules {

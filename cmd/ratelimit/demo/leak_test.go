@@ -1,9 +1,0 @@
-package demo
-
-import (
-	"testing"
-
-	"github.com/truewindow/ratelimit/internal/testkit/leak"
-)
-
-func TestMain(m *testing.M) { leak.Main(m) }
