@@ -60,6 +60,7 @@ unit-386: ## Run them for 32 bits, on an x86 processor
 vet: ## Compile and vet all modules with their tests, and what users import for 32 bits too
 	$(GO) vet work
 	GOARCH=386 $(GO) vet work
+	$(GO) list -m all >/dev/null && git diff --exit-code go.work.sum # complete, so that no command changes it
 	for module in $(OUTSIDE); do $(GO) -C $$module vet ./... || exit; done
 
 .PHONY: lint

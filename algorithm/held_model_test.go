@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
+	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // heldKinds are the limits with holds. The model of a log is one by its definition.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
+	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // acceptAll stands for a checker of histories where none is needed.

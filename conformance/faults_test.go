@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
+	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // A fault is a broken store, and the rules that must find it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
+	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // capped returns a bug: a key keeps at most that many records, and a further take leaves none.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
+	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // timeout is that of most limits with holds.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 )
 
 // span is when a call was made and when it had returned, by the clock of this process.

@@ -17,7 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 )
 
 // TestClockOfClient decides in turn through a client with the right time and one in a synctest

@@ -23,8 +23,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 	"github.com/truewindow/ratelimit/internal/testkit/leak"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 const (

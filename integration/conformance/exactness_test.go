@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
+	"github.com/truewindow/ratelimit/internal/storeclock"
 )
 
 // exactnessEnv names the page to which the table is written.
