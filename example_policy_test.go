@@ -39,3 +39,31 @@ func ExampleLimiter_WithPolicy() {
 	// true
 	// true open <nil>
 }
+
+// Count decisions with one observer. Do not use the key as a label of the counters: it is user
+// data.
+func ExampleLimiter_WithObserver() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 2)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	counts := make(map[string]int) // with concurrent callers, guard it with a lock
+	limiter = limiter.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+		switch {
+		case o.Err != nil:
+			counts["error"]++
+		case o.Admitted:
+			counts["admitted"]++
+		default:
+			counts["refused"]++
+		}
+	})
+	for _, key := range []string{"user:42", "user:42", "user:42", "user:7", ""} {
+		_, _ = limiter.Allow(context.Background(), key)
+	}
+	fmt.Println(counts)
+	// Output: map[admitted:3 error:1 refused:1]
+}
