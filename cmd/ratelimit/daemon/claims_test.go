@@ -123,6 +123,10 @@ func TestFlagsByName(t *testing.T) {
 		}
 	}
 	s.play(step{"/v1/decide", of("blocked"), 429, "", "", 0})
+	_, _, answer := s.post("/v1/explain", `{"descriptor":{"key":"a"}}`)
+	if others := fmt.Sprint(answer["others"]); strings.Count(others, "only claims that name") != 2 {
+		t.Errorf("the others are %s", others)
+	}
 }
 
 // TestResetOfManyLimits: a key is reset under any number of limits.

@@ -14,6 +14,9 @@ import (
 // Mismatch says why a limit without a Domain does not apply to a request: the first condition that
 // does not match. It is empty if the limit applies.
 func (l *Limit) Mismatch(domain string, d Descriptor) string {
+	if l.ByName {
+		return "only claims that name it meet it"
+	}
 	if _, ok := d.Value(domainEntry); !ok && domain != "" {
 		d = append(slices.Clone(d), Entry{Name: domainEntry, Value: domain})
 	}
