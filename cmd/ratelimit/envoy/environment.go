@@ -57,12 +57,15 @@ func ReadEnvironment(environ []string) (s Settings, ignored []string, err error)
 			ignored = append(ignored, name)
 		}
 	}
-	var e environment
+	e := environment{runtime: defaultRuntime}
 	var wrong []error
-	for _, v := range variables {
-		if value := values[v.name]; value != "" {
-			if err := v.set(&e, value); err != nil {
+	for _, v := range e.variables() {
+		if value := values[v.name]; value != "" { // an empty one counts as not set
+			if err := v.UnmarshalText([]byte(value)); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s %w", v.name, err))
+			}
+			if strings.HasPrefix(v.name, "RUNTIME_") {
+				e.Files = &e.runtime
 			}
 		}
 	}
@@ -82,7 +85,13 @@ type environment struct {
 	inResponse, inRequest bool
 	response, request     Headers
 
-	redis redis
+	redis   redis
+	runtime envoyfile.Runtime
+}
+
+// defaultRuntime is where the files of envoyproxy/ratelimit are by default.
+var defaultRuntime = envoyfile.Runtime{
+	Root: "/srv/runtime_data/current", AppDirectory: "config", WatchRoot: true,
 }
 
 // finish sets what several variables say together.
@@ -121,14 +130,4 @@ func (h Headers) orDefault() *Headers {
 	return &Headers{
 		cmp.Or(h.Limit, d.Limit), cmp.Or(h.Remaining, d.Remaining), cmp.Or(h.Reset, d.Reset),
 	}
-}
-
-// files returns where the files are, with the defaults of envoyproxy/ratelimit.
-func (e *environment) files() *envoyfile.Runtime {
-	if e.Files == nil {
-		e.Files = &envoyfile.Runtime{
-			Root: "/srv/runtime_data/current", AppDirectory: "config", WatchRoot: true,
-		}
-	}
-	return e.Files
 }

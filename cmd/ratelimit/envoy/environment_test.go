@@ -120,7 +120,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s:\n%+v %q %v, want\n%+v", c.environ, got, ignored, err, c.want)
 		}
 	}
-	for _, v := range variables {
+	for _, v := range new(environment).variables() {
 		if !slices.Contains(tested, v.name) {
 			t.Errorf("%s is not tested", v.name)
 		}
@@ -192,7 +192,7 @@ func TestIgnoredEnvironment(t *testing.T) {
 	if !slices.IsSorted(meaningless) {
 		t.Error("the names are not sorted")
 	}
-	for _, v := range variables {
+	for _, v := range new(environment).variables() {
 		if slices.Contains(meaningless, v.name) {
 			t.Errorf("%s has a meaning", v.name)
 		}

@@ -1,92 +1,75 @@
 package envoy
 
 import (
+	"encoding"
 	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 )
 
-// A variable is an environment variable with what its value sets.
+// A variable is an environment variable with a meaning here, and what its value sets.
 type variable struct {
 	name string
-	set  func(*environment, string) error
+	encoding.TextUnmarshaler
 }
 
-// variables have a meaning here. An empty one counts as not set.
-var variables = []variable{
-	{"HOST", text(func(e *environment) *string { return &e.host })},
-	{"PORT", port(func(e *environment) *string { return &e.port })},
-	{"GRPC_HOST", text(func(e *environment) *string { return &e.grpcHost })},
-	{"GRPC_PORT", port(func(e *environment) *string { return &e.grpcPort })},
-	{"GRPC_UDS", text(func(e *environment) *string { return &e.grpcSocket })},
-	{"GRPC_MAX_CONNECTION_AGE", duration(func(e *environment) *time.Duration {
-		return &e.ServerOptions.MaxConnectionAge
-	})},
-	{"GRPC_MAX_CONNECTION_AGE_GRACE", duration(func(e *environment) *time.Duration {
-		return &e.ServerOptions.MaxConnectionAgeGrace
-	})},
-	{"GRPC_SERVER_USE_TLS", flag(func(e *environment) *bool { return &e.useTLS })},
-	{"GRPC_SERVER_TLS_CERT", text(func(e *environment) *string { return &e.tls.Cert })},
-	{"GRPC_SERVER_TLS_KEY", text(func(e *environment) *string { return &e.tls.Key })},
-	{"GRPC_CLIENT_TLS_CACERT", text(func(e *environment) *string { return &e.tls.ClientCA })},
-	{"GRPC_CLIENT_TLS_SAN", only("", "clients are not checked by a name in their certificate: "+
-		"use an authority that signs only those of Envoy")},
-	{"LOG_LEVEL", (*environment).setLogLevel},
-	{"LOG_FORMAT", (*environment).setLogFormat},
+// variables returns those that set e.
+func (e *environment) variables() []variable {
+	return []variable{
+		{"HOST", (*text)(&e.host)},
+		{"PORT", (*port)(&e.port)},
+		{"GRPC_HOST", (*text)(&e.grpcHost)},
+		{"GRPC_PORT", (*port)(&e.grpcPort)},
+		{"GRPC_UDS", (*text)(&e.grpcSocket)},
+		{"GRPC_MAX_CONNECTION_AGE", (*duration)(&e.ServerOptions.MaxConnectionAge)},
+		{"GRPC_MAX_CONNECTION_AGE_GRACE", (*duration)(&e.ServerOptions.MaxConnectionAgeGrace)},
+		{"GRPC_SERVER_USE_TLS", (*flag)(&e.useTLS)},
+		{"GRPC_SERVER_TLS_CERT", (*text)(&e.tls.Cert)},
+		{"GRPC_SERVER_TLS_KEY", (*text)(&e.tls.Key)},
+		{"GRPC_CLIENT_TLS_CACERT", (*text)(&e.tls.ClientCA)},
+		{"GRPC_CLIENT_TLS_SAN", only{"", "clients are not checked by a name in their " +
+			"certificate: use an authority that signs only those of Envoy"}},
+		{"LOG_LEVEL", level{&e.LogLevel}},
+		{"LOG_FORMAT", (*format)(&e.LogFormat)},
 
-	{"CONFIG_TYPE", only("FILE", "limits come from files only")},
-	{"RUNTIME_ROOT", runtimeText(func(r *envoyfile.Runtime) *string { return &r.Root })},
-	{"RUNTIME_SUBDIRECTORY", runtimeText(func(r *envoyfile.Runtime) *string {
-		return &r.Subdirectory
-	})},
-	{"RUNTIME_APPDIRECTORY", runtimeText(func(r *envoyfile.Runtime) *string {
-		return &r.AppDirectory
-	})},
-	{"RUNTIME_IGNOREDOTFILES", runtimeFlag(func(r *envoyfile.Runtime) *bool {
-		return &r.IgnoreDotFiles
-	})},
-	{"RUNTIME_WATCH_ROOT", runtimeFlag(func(r *envoyfile.Runtime) *bool { return &r.WatchRoot })},
-	{"FORCE_START_WITHOUT_INITIAL_CONFIG", flag(func(e *environment) *bool {
-		return &e.ForceStart
-	})},
-	{"MERGE_DOMAIN_CONFIG", flag(func(e *environment) *bool { return &e.FileOptions.Merge })},
-	{"NEAR_LIMIT_RATIO", (*environment).setNearLimitRatio},
+		{"CONFIG_TYPE", only{"FILE", "limits come from files only"}},
+		{"RUNTIME_ROOT", (*text)(&e.runtime.Root)},
+		{"RUNTIME_SUBDIRECTORY", (*text)(&e.runtime.Subdirectory)},
+		{"RUNTIME_APPDIRECTORY", (*text)(&e.runtime.AppDirectory)},
+		{"RUNTIME_IGNOREDOTFILES", (*flag)(&e.runtime.IgnoreDotFiles)},
+		{"RUNTIME_WATCH_ROOT", (*flag)(&e.runtime.WatchRoot)},
+		{"FORCE_START_WITHOUT_INITIAL_CONFIG", (*flag)(&e.ForceStart)},
+		{"MERGE_DOMAIN_CONFIG", (*flag)(&e.FileOptions.Merge)},
+		{"NEAR_LIMIT_RATIO", (*ratio)(&e.FileOptions.Warn)},
 
-	{"SHADOW_MODE", flag(func(e *environment) *bool { return &e.Config.Shadow })},
-	{"QUOTA_MODE", only("false", "a limit that is exceeded refuses whatever others say")},
-	{"RESPONSE_DYNAMIC_METADATA", flag(func(e *environment) *bool {
-		return &e.Config.DynamicMetadata
-	})},
-	{"LIMIT_RESPONSE_HEADERS_ENABLED", flag(func(e *environment) *bool { return &e.inResponse })},
-	{"LIMIT_LIMIT_HEADER", text(func(e *environment) *string { return &e.response.Limit })},
-	{"LIMIT_REMAINING_HEADER", text(func(e *environment) *string { return &e.response.Remaining })},
-	{"LIMIT_RESET_HEADER", text(func(e *environment) *string { return &e.response.Reset })},
-	{"LIMIT_REQUEST_HEADERS_ENABLED", flag(func(e *environment) *bool { return &e.inRequest })},
-	{"LIMIT_REQUEST_LIMIT_HEADER", text(func(e *environment) *string { return &e.request.Limit })},
-	{"LIMIT_REQUEST_REMAINING_HEADER", text(func(e *environment) *string {
-		return &e.request.Remaining
-	})},
-	{"LIMIT_REQUEST_RESET_HEADER", text(func(e *environment) *string { return &e.request.Reset })},
+		{"SHADOW_MODE", (*flag)(&e.Config.Shadow)},
+		{"QUOTA_MODE", only{"false", "a limit that is exceeded refuses whatever others say"}},
+		{"RESPONSE_DYNAMIC_METADATA", (*flag)(&e.Config.DynamicMetadata)},
+		{"LIMIT_RESPONSE_HEADERS_ENABLED", (*flag)(&e.inResponse)},
+		{"LIMIT_LIMIT_HEADER", (*text)(&e.response.Limit)},
+		{"LIMIT_REMAINING_HEADER", (*text)(&e.response.Remaining)},
+		{"LIMIT_RESET_HEADER", (*text)(&e.response.Reset)},
+		{"LIMIT_REQUEST_HEADERS_ENABLED", (*flag)(&e.inRequest)},
+		{"LIMIT_REQUEST_LIMIT_HEADER", (*text)(&e.request.Limit)},
+		{"LIMIT_REQUEST_REMAINING_HEADER", (*text)(&e.request.Remaining)},
+		{"LIMIT_REQUEST_RESET_HEADER", (*text)(&e.request.Reset)},
 
-	{"BACKEND_TYPE", only("redis", "limits are kept on Redis and Valkey, and not on memcached")},
-	{"REDIS_SOCKET_TYPE", only("tcp", "servers are reached over TCP")},
-	{"REDIS_TYPE", redisText(func(r *redis) *string { return &r.typ })},
-	{"REDIS_URL", redisText(func(r *redis) *string { return &r.url })},
-	{"REDIS_AUTH", redisText(func(r *redis) *string { return &r.auth })},
-	{"REDIS_SENTINEL_AUTH", redisText(func(r *redis) *string { return &r.sentinelAuth })},
-	{"REDIS_TLS", flag(func(e *environment) *bool { return &e.redis.tls })},
-	{"REDIS_TLS_CACERT", redisText(func(r *redis) *string { return &r.ca })},
-	{"REDIS_TLS_CLIENT_CERT", redisText(func(r *redis) *string { return &r.cert })},
-	{"REDIS_TLS_CLIENT_KEY", redisText(func(r *redis) *string { return &r.key })},
-	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", flag(func(e *environment) *bool {
-		return &e.redis.skipHost
-	})},
-	{"REDIS_TIMEOUT", duration(func(e *environment) *time.Duration { return &e.redis.timeout })},
-	{"CACHE_KEY_PREFIX", redisText(func(r *redis) *string { return &r.prefix })},
+		{"BACKEND_TYPE", only{"redis", "limits are kept on Redis and Valkey, and not on memcached"}},
+		{"REDIS_SOCKET_TYPE", only{"tcp", "servers are reached over TCP"}},
+		{"REDIS_TYPE", (*text)(&e.redis.typ)},
+		{"REDIS_URL", (*text)(&e.redis.url)},
+		{"REDIS_AUTH", (*text)(&e.redis.auth)},
+		{"REDIS_SENTINEL_AUTH", (*text)(&e.redis.sentinelAuth)},
+		{"REDIS_TLS", (*flag)(&e.redis.tls)},
+		{"REDIS_TLS_CACERT", (*text)(&e.redis.ca)},
+		{"REDIS_TLS_CLIENT_CERT", (*text)(&e.redis.cert)},
+		{"REDIS_TLS_CLIENT_KEY", (*text)(&e.redis.key)},
+		{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", (*flag)(&e.redis.skipHost)},
+		{"REDIS_TIMEOUT", (*duration)(&e.redis.timeout)},
+		{"CACHE_KEY_PREFIX", (*text)(&e.redis.prefix)},
+	}
 }
 
 // meaningless are the other variables of envoyproxy/ratelimit.
@@ -122,94 +105,84 @@ var meaningless = []string{
 	"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
 }
 
-func (e *environment) setLogLevel(value string) error {
+type (
+	text     string
+	port     string // of TCP
+	flag     bool
+	duration time.Duration
+	ratio    float64
+	format   string // of the log
+	level    struct{ of **slog.Level }
+	// only accepts one value, which is what is done without it.
+	only struct{ accepted, why string }
+)
+
+func (v *text) UnmarshalText(value []byte) error {
+	*v = text(value)
+	return nil
+}
+
+func (v *port) UnmarshalText(value []byte) error {
+	if n, err := strconv.ParseUint(string(value), 10, 16); err != nil || n == 0 {
+		return errors.New("is not a port")
+	}
+	*v = port(value)
+	return nil
+}
+
+func (v *flag) UnmarshalText(value []byte) error {
+	b, err := strconv.ParseBool(string(value))
+	if err != nil {
+		return errors.New("is neither true nor false")
+	}
+	*v = flag(b)
+	return nil
+}
+
+func (v *duration) UnmarshalText(value []byte) error {
+	d, err := time.ParseDuration(string(value))
+	if err != nil || d <= 0 {
+		return errors.New("is not a time above 0, such as 24h or 50ms")
+	}
+	*v = duration(d)
+	return nil
+}
+
+func (v *ratio) UnmarshalText(value []byte) error {
+	r, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || !(r > 0 && r <= 1) {
+		return errors.New("is not a number above 0, and at most 1")
+	}
+	*v = ratio(r)
+	return nil
+}
+
+func (v *format) UnmarshalText(value []byte) error {
+	name := strings.ToLower(string(value))
+	if name != "text" && name != "json" {
+		return errors.New("is neither text nor json")
+	}
+	*v = format(name)
+	return nil
+}
+
+func (v level) UnmarshalText(value []byte) error {
 	levels := map[string]slog.Level{
 		"panic": slog.LevelError, "fatal": slog.LevelError, "error": slog.LevelError,
 		"warn": slog.LevelWarn, "warning": slog.LevelWarn, "info": slog.LevelInfo,
 		"debug": slog.LevelDebug, "trace": slog.LevelDebug,
 	}
-	level, ok := levels[strings.ToLower(value)]
+	l, ok := levels[strings.ToLower(string(value))]
 	if !ok {
 		return errors.New("is not a level: error, warn, info or debug")
 	}
-	e.LogLevel = &level
+	*v.of = &l
 	return nil
 }
 
-func (e *environment) setLogFormat(value string) error {
-	if value = strings.ToLower(value); value != "text" && value != "json" {
-		return errors.New("is neither text nor json")
-	}
-	e.LogFormat = value
-	return nil
-}
-
-func (e *environment) setNearLimitRatio(value string) error {
-	ratio, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(ratio > 0 && ratio <= 1) {
-		return errors.New("is not a number above 0, and at most 1")
-	}
-	e.FileOptions.Warn = ratio
-	return nil
-}
-
-func text(of func(*environment) *string) func(*environment, string) error {
-	return func(e *environment, value string) error {
-		*of(e) = value
+func (v only) UnmarshalText(value []byte) error {
+	if strings.EqualFold(string(value), v.accepted) {
 		return nil
 	}
-}
-
-func redisText(of func(*redis) *string) func(*environment, string) error {
-	return text(func(e *environment) *string { return of(&e.redis) })
-}
-
-func runtimeText(of func(*envoyfile.Runtime) *string) func(*environment, string) error {
-	return text(func(e *environment) *string { return of(e.files()) })
-}
-
-func runtimeFlag(of func(*envoyfile.Runtime) *bool) func(*environment, string) error {
-	return flag(func(e *environment) *bool { return of(e.files()) })
-}
-
-func flag(of func(*environment) *bool) func(*environment, string) error {
-	return func(e *environment, value string) error {
-		b, err := strconv.ParseBool(value)
-		if err != nil {
-			return errors.New("is neither true nor false")
-		}
-		*of(e) = b
-		return nil
-	}
-}
-
-func duration(of func(*environment) *time.Duration) func(*environment, string) error {
-	return func(e *environment, value string) error {
-		d, err := time.ParseDuration(value)
-		if err != nil || d <= 0 {
-			return errors.New("is not a time above 0, such as 24h or 50ms")
-		}
-		*of(e) = d
-		return nil
-	}
-}
-
-func port(of func(*environment) *string) func(*environment, string) error {
-	return func(e *environment, value string) error {
-		if n, err := strconv.ParseUint(value, 10, 16); err != nil || n == 0 {
-			return errors.New("is not a port")
-		}
-		*of(e) = value
-		return nil
-	}
-}
-
-// only accepts one value, which is what is done without it.
-func only(accepted, why string) func(*environment, string) error {
-	return func(_ *environment, value string) error {
-		if strings.EqualFold(value, accepted) {
-			return nil
-		}
-		return errors.New("is not supported: " + why)
-	}
+	return errors.New("is not supported: " + v.why)
 }
