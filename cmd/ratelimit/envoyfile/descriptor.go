@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
@@ -27,7 +28,7 @@ type tree struct {
 // addChildren adds the descriptors of a domain or a descriptor, m, to its node.
 func (t *tree) addChildren(parent *node, m mapping, path []string) {
 	if len(path) > maxDepth {
-		t.problem(m["descriptors"], "descriptors are nested more than %d deep", maxDepth)
+		t.Add(m["descriptors"], "descriptors are nested more than %d deep", maxDepth)
 		return
 	}
 	for _, n := range t.list(m, "descriptors") {
@@ -57,12 +58,12 @@ func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
 	}
 	path = append(slices.Clip(path), composite)
 	if !parent.add(composite, child) {
-		t.problem(n, "another descriptor beside this one has the key and value %q too; key and "+
-			"value are joined by an underscore", clip(composite))
+		t.Add(n, "another descriptor beside this one has the key and value %q too; key and "+
+			"value are joined by an underscore", yamlfile.Clip(composite))
 		return
 	}
 	if n := m["rate_limit"]; n != nil {
-		l.Name, l.At = limitName(path), t.at(n)
+		l.Name, l.At = limitName(path), t.At(n)
 		t.setRateLimit(l, n)
 		child.limit = l
 	}
@@ -72,19 +73,19 @@ func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
 // refuse reports settings that are not kept, and notes those that change nothing.
 func (t *tree) refuse(m mapping) {
 	if t.flag(m, "share_threshold") {
-		t.problem(m["share_threshold"], "share_threshold is not kept, since the values of a "+
+		t.Add(m["share_threshold"], "share_threshold is not kept, since the values of a "+
 			"pattern have a history each: for one history of all, write the limit in a file of "+
 			"limits, with the pattern in when and without the entry in key")
 	}
 	if t.flag(m, "quota_mode") {
-		t.problem(m["quota_mode"], "quota_mode is not kept, since a limit that is exceeded "+
+		t.Add(m["quota_mode"], "quota_mode is not kept, since a limit that is exceeded "+
 			"refuses whatever others say: write shadow_mode for a limit that only counts, or "+
 			"leave it out for one that refuses")
 	}
 	for _, name := range []string{"detailed_metric", "value_to_metric"} {
 		if t.flag(m, name) {
 			*t.ignored = append(*t.ignored, rules.Problem{
-				At:   t.at(m[name]),
+				At:   t.At(m[name]),
 				Text: name + " changes nothing: no metric has values of requests",
 			})
 		}
@@ -116,20 +117,20 @@ func (t *tree) rate(n *yaml.Node, m mapping) rules.Rate {
 	requests := t.requests(m)
 	if t.flag(m, "unlimited") {
 		if m["unit"] != nil {
-			t.problem(m["unit"], "unit has no meaning beside unlimited: true")
+			t.Add(m["unit"], "unit has no meaning beside unlimited: true")
 		}
 		return rules.Rate{Unlimited: true}
 	}
 	window, ok := units[unit]
 	switch {
 	case m["unit"] == nil:
-		t.problem(n, "rate_limit has no unit: second, minute, hour, day, week, month or year")
+		t.Add(n, "rate_limit has no unit: second, minute, hour, day, week, month or year")
 	case !ok && m["unit"].Kind == yaml.ScalarNode:
-		t.problem(m["unit"], "%q is not a unit; they are second, minute, hour, day, week, month "+
-			"and year", clip(m["unit"].Value))
+		t.Add(m["unit"], "%q is not a unit; they are second, minute, hour, day, week, month "+
+			"and year", yamlfile.Clip(m["unit"].Value))
 	}
 	if m["requests_per_unit"] == nil {
-		t.problem(n, "rate_limit has no requests_per_unit; 0 refuses every request, and "+
+		t.Add(n, "rate_limit has no requests_per_unit; 0 refuses every request, and "+
 			"unlimited: true admits all")
 	}
 	return rules.Rate{Units: requests, Window: window}
@@ -142,7 +143,7 @@ func (t *tree) requests(m mapping) int64 {
 	}
 	var requests uint32
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&requests) != nil {
-		t.problem(n, "requests_per_unit is not a whole number from 0 to 4294967295")
+		t.Add(n, "requests_per_unit is not a whole number from 0 to 4294967295")
 	}
 	return int64(requests)
 }
@@ -158,7 +159,7 @@ func (t *tree) replaced(m mapping, own string) []string {
 		switch name := t.required(element, "name", n, "the element of replaces"); name {
 		case "":
 		case own:
-			t.problem(n, "the limit replaces its own name, %q", clip(name))
+			t.Add(n, "the limit replaces its own name, %q", yamlfile.Clip(name))
 		default:
 			labels = append(labels, name)
 		}

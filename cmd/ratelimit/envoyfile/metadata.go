@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
 // metadata returns the metadata of a descriptor as JSON has it. Nil means that there is none.
@@ -12,7 +14,7 @@ func (d *document) metadata(n *yaml.Node) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		d.problem(n, "metadata is not a mapping")
+		d.Add(n, "metadata is not a mapping")
 		return nil
 	}
 	m, _ := d.value(n, maxDepth).(map[string]any)
@@ -23,12 +25,12 @@ func (d *document) metadata(n *yaml.Node) map[string]any {
 }
 
 func (d *document) value(n *yaml.Node, depth int) any {
-	n = resolve(n)
+	n = yamlfile.Resolve(n)
 	switch {
-	case !d.spend(n):
+	case !d.Spend(n):
 		return nil
 	case depth == 0:
-		d.problem(n, "metadata is nested more than %d deep", maxDepth)
+		d.Add(n, "metadata is nested more than %d deep", maxDepth)
 		return nil
 	}
 	switch n.Kind {
@@ -47,13 +49,13 @@ func (d *document) value(n *yaml.Node, depth int) any {
 func (d *document) object(n *yaml.Node, depth int) map[string]any {
 	m := make(map[string]any, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := resolve(n.Content[i])
+		key := yamlfile.Resolve(n.Content[i])
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-			d.problem(key, "a name in metadata is not a text; << has no meaning there")
+			d.Add(key, "a name in metadata is not a text; << has no meaning there")
 			continue
 		}
 		if _, has := m[key.Value]; has {
-			d.problem(key, "%s is given twice", clip(key.Value))
+			d.Add(key, "%s is given twice", yamlfile.Clip(key.Value))
 		}
 		m[key.Value] = d.value(n.Content[i+1], depth-1)
 	}
@@ -73,7 +75,7 @@ func (d *document) scalar(n *yaml.Node) any {
 		}
 	case "!!int", "!!float":
 		if n.Decode(&number) != nil || math.IsNaN(number) || math.IsInf(number, 0) {
-			d.problem(n, "%q in metadata is a number that JSON does not have", clip(n.Value))
+			d.Add(n, "%q in metadata is a number that JSON does not have", yamlfile.Clip(n.Value))
 		}
 		return number
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
@@ -34,10 +35,11 @@ func Read(files []File, opts Options) (*Domains, error) {
 		labels: make(map[label][]string),
 	}
 	for _, f := range files {
-		d := &document{
-			file: f.Name, problems: &b.problems, ignored: &b.domains.ignored, left: &left,
-		}
-		if n := d.parse(f.Text); n != nil {
+		d := &document{yamlfile.File{Name: f.Name, Problems: &b.problems, Format: &format,
+			Left: &left}, &b.domains.ignored}
+		if len(f.Text) > maxFile {
+			d.AddAt(1, 1, "the file is larger than %d MiB", maxFile>>20)
+		} else if n := d.Parse(f.Text); n != nil {
 			b.addFile(d, n)
 		}
 	}
@@ -89,8 +91,7 @@ func (b *builder) resolveReplaces() {
 }
 
 func (b *builder) addFile(d *document, n *yaml.Node) {
-	if isOther(n) {
-		d.problem(n, "the file has no domain and no descriptors")
+	if d.Other(n, "the file", "domain", "descriptors", "<<") {
 		return
 	}
 	m, ok := d.fields(n, "a file", "domain", "descriptors")
@@ -104,28 +105,16 @@ func (b *builder) addFile(d *document, n *yaml.Node) {
 	in := b.domains.domains[name]
 	switch {
 	case in == nil:
-		in = &domain{override: overrideLimit(name, d.at(m["domain"])), at: d.at(m["domain"])}
+		in = &domain{override: overrideLimit(name, d.At(m["domain"])), at: d.At(m["domain"])}
 		b.domains.domains[name] = in
 		b.domains.limits = append(b.domains.limits, in.override)
 	case !b.opts.Merge:
-		d.problem(m["domain"], "the domain %q is in %v already: put all its descriptors in one "+
-			"file, or set MERGE_DOMAIN_CONFIG=true", clip(name), in.at)
+		d.Add(m["domain"], "the domain %q is in %v already: put all its descriptors in one "+
+			"file, or set MERGE_DOMAIN_CONFIG=true", yamlfile.Clip(name), in.at)
 		return
 	}
 	t := &tree{builder: b, document: d, domain: name}
 	t.addChildren(&in.root, m, []string{name})
-}
-
-// isOther reports whether n is a mapping of something else, which may be secret: no problem quotes
-// what is in it.
-func isOther(n *yaml.Node) bool {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch n.Content[i].Value {
-		case "domain", "descriptors", "<<":
-			return false
-		}
-	}
-	return n.Kind == yaml.MappingNode && len(n.Content) > 0
 }
 
 // overrideLimit is the limit of requests that bring their own rate. No descriptor of a file has its

@@ -20,7 +20,7 @@ func checkNames(limits []*Limit) Problems {
 			if first.At != (Position{}) {
 				text += ", at " + first.At.String()
 			}
-			problems = append(problems, Problem{l.At, text})
+			problems = append(problems, Problem{At: l.At, Text: text})
 			continue
 		}
 		named[l.Name] = l
@@ -32,7 +32,7 @@ func checkNames(limits []*Limit) Problems {
 func checkLimit(l *Limit) Problems {
 	var problems Problems
 	add := func(format string, args ...any) {
-		problems = append(problems, Problem{l.At, fmt.Sprintf(format, args...)})
+		problems = append(problems, Problem{At: l.At, Text: fmt.Sprintf(format, args...)})
 	}
 	if l.Name == "" {
 		add("the limit has no name")

@@ -9,7 +9,7 @@ import (
 
 func TestCompileReportsEveryProblem(t *testing.T) {
 	minute := Rate{Units: 1, Window: time.Minute}
-	at := func(line int) Position { return Position{"f.yaml", line, 3} }
+	at := func(line int) Position { return Position{File: "f.yaml", Line: line, Column: 3} }
 	limits := []*Limit{
 		{Name: "b", Rate: Rate{Units: 1}, At: at(9)},
 		{Name: "a", Rate: minute, At: at(1)},

@@ -21,16 +21,16 @@ func (f *file) expand(n *yaml.Node, what string) Text {
 		before, after, found := strings.Cut(rest, "${")
 		b.WriteString(before)
 		if !found {
-			return Text{b.String(), f.at(n)}
+			return Text{b.String(), f.At(n)}
 		}
 		name, next, closed := strings.Cut(after, "}")
 		value, set := os.LookupEnv(name)
 		switch {
 		case !closed || !isVariable(name):
-			f.add(n, "%s: ${ begins a variable of the environment, as in ${NAME}", what)
+			f.Add(n, "%s: ${ begins a variable of the environment, as in ${NAME}", what)
 			return Text{}
 		case !set:
-			f.add(n, "%s: the environment has no variable %s", what, name)
+			f.Add(n, "%s: the environment has no variable %s", what, name)
 			return Text{}
 		}
 		b.WriteString(value)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
 // include reads the files of patterns of the main file.
@@ -19,7 +21,7 @@ func (r *reader) include(patterns []*yaml.Node) {
 		case !ok:
 		case !filepath.IsLocal(text):
 			// Whoever writes the limits may not read all that the service can.
-			f.add(p, "include: %q is not below the folder of this file", text)
+			f.Add(p, "include: %q is not below the folder of this file", text)
 		default:
 			for _, path := range r.glob(f, p, filepath.Join(filepath.Dir(r.path), text)) {
 				included[path] = p
@@ -27,7 +29,7 @@ func (r *reader) include(patterns []*yaml.Node) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(included)) {
-		fail := func(err error) { f.add(included[path], "include: %s: %v", path, err) }
+		fail := func(err error) { f.Add(included[path], "include: %s: %v", path, err) }
 		if data, ok := r.load(path, fail); ok {
 			r.included(r.file(path), data)
 		}
@@ -43,7 +45,7 @@ func (r *reader) glob(f *file, n *yaml.Node, pattern string) []string {
 	r.out.Paths = append(r.out.Paths, pattern)
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
-		f.add(n, "include: %q is not a pattern of files such as overrides/*.yaml", n.Value)
+		f.Add(n, "include: %q is not a pattern of files such as overrides/*.yaml", n.Value)
 	}
 	hidden := strings.HasPrefix(filepath.Base(pattern), ".")
 	return slices.DeleteFunc(paths, func(path string) bool {
@@ -52,16 +54,18 @@ func (r *reader) glob(f *file, n *yaml.Node, pattern string) []string {
 }
 
 func (r *reader) included(f *file, data []byte) {
-	root := f.parse(data)
-	if root == nil {
-		return // it may have no exceptions yet
+	root := f.Parse(data)
+	keys := []string{"limits", "except"}
+	if root == nil || root.Kind == 0 || // it may have no exceptions yet
+		f.Other(root, "an included file", keys...) {
+		return
 	}
-	fields := f.topFields(root, "an included file", []string{"limits", "except"})
+	fields, _ := f.Fields(root, "an included file", keys...)
 	if n := fields["limits"]; n != nil {
 		r.addLimits(f, n)
 	}
 	if n := fields["except"]; n != nil {
-		for _, e := range f.list(n, "except") {
+		for _, e := range f.List(n, "except") {
 			r.later = append(r.later, includedException{f, e})
 		}
 	}
@@ -70,7 +74,7 @@ func (r *reader) included(f *file, data []byte) {
 // exceptions adds the exceptions of included files to their limits.
 func (r *reader) exceptions() {
 	for _, e := range r.later {
-		if len(r.problems) > maxProblems {
+		if len(r.problems) > yamlfile.MaxProblems {
 			return
 		}
 		before := len(r.problems)
@@ -101,10 +105,10 @@ func (r *reader) limitOf(e includedException) *Limit {
 		l := r.named[name]
 		if ok && l == nil {
 			names := slices.Sorted(maps.Keys(r.named))
-			e.file.add(n, "no limit has the name %q%s", name, suggest(name, names))
+			e.file.Add(n, "no limit has the name %q%s", name, yamlfile.Suggest(name, names))
 		}
 		return l
 	}
-	e.file.add(e.node, "the exception does not name its limit")
+	e.file.Add(e.node, "the exception does not name its limit")
 	return nil
 }

@@ -1,39 +1,25 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
-// suggest returns ": did you mean …?" with the name of known that is nearest to a misspelt one,
-// or an empty text if none is near.
-func suggest(name string, known []string) string {
-	best, least := "", len(name)/2+1
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
-		}
+// unknownKey says what is wrong with a key: which other one, or which algorithm, is near.
+func unknownKey(key, what string, known []string) string {
+	near := yamlfile.Suggest(key, known)
+	if near == "" && slices.Contains(known, "algorithm") {
+		near = strings.Replace(yamlfile.Suggest(key, algorithms.OfService()),
+			"mean ", "mean algorithm: ", 1)
 	}
-	if best == "" {
-		return ""
+	if near == "" {
+		near = yamlfile.SuggestKey(key, known)
 	}
-	return ": did you mean " + best + "?"
-}
-
-// suggestKey is suggest for a key of a map. If none is near, it returns the algorithm of a limit
-// that is, or all keys.
-func suggestKey(name string, known []string) string {
-	if near := suggest(name, known); near != "" {
-		return near
-	}
-	if slices.Contains(known, "algorithm") {
-		if near := suggest(name, algorithms.OfService()); near != "" {
-			return strings.Replace(near, "mean ", "mean algorithm: ", 1)
-		}
-	}
-	return "; the keys are " + strings.Join(known, ", ")
+	return fmt.Sprintf("unknown key %q in %s%s", key, what, near)
 }
 
 // Misspelt returns an entry of When that is not in Key, and the entry of Key alone that differs
@@ -42,7 +28,7 @@ func (l *Limit) Misspelt() (when, key string, ok bool) {
 	const shortest = 4 // shorter names may be near by chance
 	for _, c := range l.When {
 		for _, k := range l.Key {
-			if min(len(c.Entry), len(k)) >= shortest && distance(c.Entry, k) == 1 &&
+			if min(len(c.Entry), len(k)) >= shortest && yamlfile.Distance(c.Entry, k) == 1 &&
 				!slices.Contains(l.Key, c.Entry) && !slices.ContainsFunc(l.When,
 				func(other Condition) bool { return other.Entry == k }) {
 				return c.Entry, k, true
@@ -50,33 +36,4 @@ func (l *Limit) Misspelt() (when, key string, ok bool) {
 		}
 	}
 	return "", "", false
-}
-
-// distance returns how many bytes have to be added, removed, replaced or swapped with the next one
-// to make b of a. Names of more than 64 bytes are far from all others.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return max(len(a), len(b))
-	}
-	// Each row has the distances of one beginning of a to all beginnings of b.
-	var rows [3][65]int
-	before, last, row := &rows[0], &rows[1], &rows[2]
-	for j := range len(b) + 1 {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := last[j]
-			if a[i] != b[j] {
-				replaced++
-			}
-			row[j+1] = min(replaced, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
 }

@@ -21,7 +21,7 @@ func (f *file) checkClient(n *yaml.Node, entry, pattern string, prefix bool) {
 		return
 	}
 	if write, ok := network(pattern, prefix); ok {
-		f.add(n, "a client is compared as a text, not with a network: write %s", write)
+		f.Add(n, "a client is compared as a text, not with a network: write %s", write)
 	}
 }
 

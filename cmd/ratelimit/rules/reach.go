@@ -87,7 +87,7 @@ type reach struct {
 }
 
 func (u *reach) add(at Position, format string, args ...any) {
-	u.problems = append(u.problems, Problem{at, fmt.Sprintf(format, args...)})
+	u.problems = append(u.problems, Problem{At: at, Text: fmt.Sprintf(format, args...)})
 }
 
 func (u *reach) text(c condition) string {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
 // A rate that is reported as one that no request gets is gotten by none.
@@ -64,12 +66,12 @@ func TestSuggest(t *testing.T) {
 		"onfailure": "on_failure",
 		"xyz":       "", "": "", strings.Repeat("n", 100): "",
 	} {
-		got := suggest(name, known)
+		got := yamlfile.Suggest(name, known)
 		if want != "" {
 			want = ": did you mean " + want + "?"
 		}
 		if got != want {
-			t.Errorf("suggest(%q) = %q, want %q", name, got, want)
+			t.Errorf("yamlfile.Suggest(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
 // A File is a configuration file with those that it includes.
@@ -42,13 +43,16 @@ type Number struct {
 // limit itself, in the order of the files' paths.
 func Read(path string) (*File, error) {
 	r := newReader(path)
-	fail := func(err error) { r.file(path).addAt(0, 0, "%v", err) }
+	fail := func(err error) { r.file(path).AddAt(0, 0, "%v", err) }
 	if data, ok := r.load(path, fail); ok {
 		r.main(data)
 		r.include(r.patterns)
 	}
 	return r.finish()
 }
+
+// maxSize bounds the files of a configuration together, in bytes.
+const maxSize = 16 << 20
 
 // A reader reads a configuration.
 type reader struct {
@@ -74,7 +78,9 @@ func newReader(path string) *reader {
 		named: make(map[string]*Limit)}
 }
 
-func (r *reader) file(path string) *file { return &file{path, &r.problems} }
+func (r *reader) file(path string) *file {
+	return &file{yamlfile.File{Name: path, Problems: &r.problems, Format: &format}}
+}
 
 // load reads a file whose size is bounded. It calls fail if the file cannot be read.
 func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
@@ -84,7 +90,7 @@ func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
 	var pathError *fs.PathError
 	switch {
 	case errors.Is(err, readfile.ErrTooLarge):
-		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
+		r.file(path).AddAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
 	case errors.As(err, &pathError):
 		fail(pathError.Err)
 	case err != nil:
@@ -97,27 +103,29 @@ var mainKeys = []string{"store", "password_file", "on_failure", "instances", "in
 
 func (r *reader) main(data []byte) {
 	f := r.file(r.path)
-	before := len(r.problems)
-	root := f.parse(data)
-	if root == nil {
-		if len(r.problems) == before {
-			f.addAt(1, 1, "the file is empty")
-		}
+	root := f.Parse(data)
+	switch {
+	case root == nil:
+		return
+	case root.Kind == 0:
+		f.AddAt(1, 1, "the file is empty")
+		return
+	case f.Other(root, "the file", mainKeys...):
 		return
 	}
-	fields := f.topFields(root, "the file", mainKeys)
+	fields, _ := f.Fields(root, "the file", mainKeys...)
 	r.out.Store = f.expand(fields["store"], "store")
 	if s := r.out.Store; s.Value != "" {
 		if _, err := backend.ParseURL(s.Value); err != nil {
-			f.add(fields["store"], "%s", textOf(err))
+			f.Add(fields["store"], "%s", textOf(err))
 		}
 	}
 	r.out.PasswordFile = f.expand(fields["password_file"], "password_file")
 	if n := fields["on_failure"]; n != nil {
-		r.out.OnFailure = Text{f.choice(n, "on_failure", "closed", "open", "local"), f.at(n)}
+		r.out.OnFailure = Text{f.choice(n, "on_failure", "closed", "open", "local"), f.At(n)}
 	}
 	if n := fields["instances"]; n != nil {
-		r.out.Instances = Number{f.count(n, "instances", 1), f.at(n)}
+		r.out.Instances = Number{f.count(n, "instances", 1), f.At(n)}
 	}
 	if n := fields["limits"]; n != nil {
 		r.addLimits(f, n)
@@ -131,8 +139,8 @@ func (r *reader) main(data []byte) {
 }
 
 func (r *reader) addLimits(f *file, n *yaml.Node) {
-	for _, element := range f.list(n, "limits") {
-		if len(r.problems) > maxProblems {
+	for _, element := range f.List(n, "limits") {
+		if len(r.problems) > yamlfile.MaxProblems {
 			return
 		}
 		before := len(r.problems)
@@ -154,7 +162,7 @@ func (r *reader) finish() (*File, error) {
 	right := slices.DeleteFunc(r.limits, func(l *Limit) bool { return r.wrong[l] })
 	set := newSet(right, nil, &r.problems)
 	set.checkReach(&r.problems)
-	if err := r.problems.err(); err != nil {
+	if err := r.problems.Err(); err != nil {
 		return r.out, err
 	}
 	r.out.Set = set

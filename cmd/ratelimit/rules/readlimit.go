@@ -20,17 +20,17 @@ const unknown = "?"
 
 // limit reads a limit. It adds a problem for all that is wrong.
 func (f *file) limit(n *yaml.Node) *Limit {
-	l := &Limit{At: f.at(n)}
-	before := len(*f.problems)
-	fields := f.fields(n, "a limit", limitKeys)
-	known := len(*f.problems) == before // else a key that is missing may be misspelt
+	l := &Limit{At: f.At(n)}
+	before := len(*f.Problems)
+	fields, _ := f.Fields(n, "a limit", limitKeys...)
+	known := len(*f.Problems) == before // else a key that is missing may be misspelt
 	if n.Kind != yaml.MappingNode {
 		return l
 	}
 	if v := fields["name"]; v != nil {
 		l.Name, _ = f.text(v, "name")
 	} else if known {
-		f.add(n, "the limit has no name")
+		f.Add(n, "the limit has no name")
 	}
 	if v := fields["algorithm"]; v != nil {
 		l.Algorithm = cmp.Or(f.choice(v, "algorithm", algorithms.OfService()...), unknown)
@@ -44,13 +44,13 @@ func (f *file) limit(n *yaml.Node) *Limit {
 	if v := fields["max"]; v != nil {
 		l.Rate = f.rate(v, l.Algorithm)
 	} else if known {
-		f.add(n, "the limit has no max")
+		f.Add(n, "the limit has no max")
 	}
 	if v := fields["by"]; v != nil {
 		l.By = f.by(v, l.Algorithm)
 	}
 	if v := fields["except"]; v != nil {
-		for _, e := range f.list(v, "except") {
+		for _, e := range f.List(v, "except") {
 			_, exception := f.exception(e, l.Algorithm, exceptionKeys)
 			l.Except = append(l.Except, exception)
 		}
@@ -67,13 +67,13 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 	if v := fields["debt"]; v != nil {
 		l.Debt = f.duration(v, "debt")
 		if l.Algorithm != algorithms.Bucket && l.Algorithm != unknown {
-			f.add(v, "debt is for algorithm: bucket")
+			f.Add(v, "debt is for algorithm: bucket")
 		}
 	}
 	if v := fields["warn"]; v != nil {
 		l.Warn = f.percent(v, "warn")
 		if l.Algorithm == algorithms.Block {
-			f.add(v, "a block has no warning, since it counts nothing")
+			f.Add(v, "a block has no warning, since it counts nothing")
 		}
 	}
 	if v := fields["mode"]; v != nil {
@@ -91,17 +91,17 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 func (f *file) when(n *yaml.Node) []Condition {
 	var conditions []Condition
 	if len(n.Content) > 2*maxEntries {
-		f.add(n, "when has more than %d conditions", maxEntries)
+		f.Add(n, "when has more than %d conditions", maxEntries)
 		return nil
 	}
-	f.each(n, "when", func(key, value *yaml.Node) {
+	f.Each(n, "when", func(key, value *yaml.Node) {
 		pattern, ok := f.scalar(value, "the value of "+plain(key.Value))
 		if !ok || !f.entryName(key) {
 			return
 		}
 		pattern, prefix := strings.CutSuffix(pattern, "*")
 		if strings.Contains(pattern, "*") {
-			f.add(value, "a * can only be the end of a value")
+			f.Add(value, "a * can only be the end of a value")
 			return
 		}
 		f.checkClient(value, key.Value, pattern, prefix)
@@ -112,7 +112,7 @@ func (f *file) when(n *yaml.Node) []Condition {
 
 func (f *file) entryName(n *yaml.Node) bool {
 	if n.Value == "" {
-		f.add(n, "the name of an entry is empty")
+		f.Add(n, "the name of an entry is empty")
 	}
 	return n.Value != ""
 }
@@ -120,14 +120,14 @@ func (f *file) entryName(n *yaml.Node) bool {
 func (f *file) key(n *yaml.Node) []string {
 	var names []string
 	if len(n.Content) > maxEntries {
-		f.add(n, "the key has more than %d entries", maxEntries)
+		f.Add(n, "the key has more than %d entries", maxEntries)
 		return nil
 	}
-	for _, v := range f.list(n, "key") {
+	for _, v := range f.List(n, "key") {
 		name, ok := f.text(v, "the name of an entry")
 		for _, earlier := range names {
 			if ok && name == earlier {
-				f.add(v, "the entry %q is in the key twice", name)
+				f.Add(v, "the entry %q is in the key twice", name)
 			}
 		}
 		names = append(names, name)
@@ -136,14 +136,14 @@ func (f *file) key(n *yaml.Node) []string {
 }
 
 func (f *file) by(n *yaml.Node, algorithm string) *Plans {
-	plans := &Plans{At: f.at(n), Rates: make(map[string]Rate)}
+	plans := &Plans{At: f.At(n), Rates: make(map[string]Rate)}
 	var values []*yaml.Node
-	f.each(n, "by", func(key, value *yaml.Node) {
+	f.Each(n, "by", func(key, value *yaml.Node) {
 		switch {
 		case key.Value == "entry":
 			plans.Entry, _ = f.text(value, "entry")
 		case strings.Contains(key.Value, "*"):
-			f.add(key, "by has exact values: write an exception for %q", key.Value)
+			f.Add(key, "by has exact values: write an exception for %q", key.Value)
 		default:
 			plans.Rates[key.Value] = f.rate(value, algorithm)
 			values = append(values, key)
@@ -153,10 +153,10 @@ func (f *file) by(n *yaml.Node, algorithm string) *Plans {
 		f.checkClient(v, plans.Entry, v.Value, false)
 	}
 	if n.Kind == yaml.MappingNode && plans.Entry == "" {
-		f.add(n, "by has no entry, as in {entry: plan, pro: 10000/1m}")
+		f.Add(n, "by has no entry, as in {entry: plan, pro: 10000/1m}")
 	}
 	if n.Kind == yaml.MappingNode && len(plans.Rates) == 0 {
-		f.add(n, "by has no rates, as in {entry: plan, pro: 10000/1m}")
+		f.Add(n, "by has no rates, as in {entry: plan, pro: 10000/1m}")
 	}
 	return plans
 }
@@ -170,25 +170,25 @@ var (
 func (f *file) exception(
 	n *yaml.Node, algorithm string, keys []string,
 ) (fields map[string]*yaml.Node, e Exception) {
-	before := len(*f.problems)
-	fields = f.fields(n, "an exception", keys)
-	known := len(*f.problems) == before
-	e = Exception{At: f.at(n)}
+	before := len(*f.Problems)
+	fields, _ = f.Fields(n, "an exception", keys...)
+	known := len(*f.Problems) == before
+	e = Exception{At: f.At(n)}
 	if n.Kind != yaml.MappingNode {
 		return fields, e
 	}
 	if v := fields["when"]; v != nil {
 		e.When = f.when(v)
 		if v.Kind == yaml.MappingNode && len(v.Content) == 0 {
-			f.add(v, "an exception without conditions is the limit's own max")
+			f.Add(v, "an exception without conditions is the limit's own max")
 		}
 	} else if known {
-		f.add(n, "the exception has no when")
+		f.Add(n, "the exception has no when")
 	}
 	if v := fields["max"]; v != nil {
 		e.Rate = f.rate(v, algorithm)
 	} else if known {
-		f.add(n, "the exception has no max")
+		f.Add(n, "the exception has no max")
 	}
 	return fields, e
 }

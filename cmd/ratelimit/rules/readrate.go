@@ -35,11 +35,11 @@ func (f *file) rate(n *yaml.Node, algorithm string) Rate {
 	limit, err := driver.ParseLimit(text)
 	switch {
 	case strings.HasPrefix(text, "0/"):
-		f.add(n, "write max: 0 to admit nothing")
+		f.Add(n, "write max: 0 to admit nothing")
 	case strings.Contains(text, "="):
-		f.add(n, "max is of the form MAX/WINDOW, such as 1000/1m, without a name")
+		f.Add(n, "max is of the form MAX/WINDOW, such as 1000/1m, without a name")
 	case err != nil:
-		f.add(n, "max: %s", textOf(err))
+		f.Add(n, "max: %s", textOf(err))
 	}
 	return Rate{Units: limit.Max, Window: limit.Window}
 }
@@ -48,7 +48,7 @@ func (f *file) rate(n *yaml.Node, algorithm string) Rate {
 func (f *file) units(n *yaml.Node, algorithm string) Rate {
 	units, err := strconv.ParseInt(n.Value, 10, 64)
 	if err != nil || units < 0 || units > driver.MaxUnits {
-		f.add(n, "max of %s is an integer from 0 to %d, without a window, not %q", algorithm,
+		f.Add(n, "max of %s is an integer from 0 to %d, without a window, not %q", algorithm,
 			driver.MaxUnits, n.Value)
 	}
 	return Rate{Units: units}
@@ -62,7 +62,7 @@ func (f *file) duration(n *yaml.Node, what string) time.Duration {
 	}
 	limit, err := driver.ParseLimit("1/" + text)
 	if err != nil {
-		f.add(n, "%s is a duration such as 500ms, 60s, 24h or 7d, from %v to %v, not %q", what,
+		f.Add(n, "%s is a duration such as 500ms, 60s, 24h or 7d, from %v to %v, not %q", what,
 			driver.MinWindow, driver.MaxWindow, text)
 	}
 	return limit.Window
@@ -77,7 +77,7 @@ func (f *file) percent(n *yaml.Node, what string) float64 {
 	number, isPercent := strings.CutSuffix(text, "%")
 	percent, err := strconv.ParseFloat(number, 64)
 	if !isPercent || err != nil || !(percent > 0 && percent <= 100) {
-		f.add(n, "%s is a percentage such as 80%%, above 0%% and at most 100%%, not %q", what, text)
+		f.Add(n, "%s is a percentage such as 80%%, above 0%% and at most 100%%, not %q", what, text)
 		return 0
 	}
 	return percent / 100

@@ -50,7 +50,7 @@ func Compile(limits []*Limit, tree Tree) (*Set, error) {
 	problems := checkNames(limits)
 	s := newSet(limits, tree, &problems)
 	s.checkReach(&problems)
-	if err := problems.err(); err != nil {
+	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -98,7 +98,7 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	add := func(rate Rate, at Position, why string) *Variant {
 		v, err := newVariant(l, rate, debt, why)
 		if err != nil {
-			*problems = append(*problems, Problem{at, fmt.Sprintf("%s: %s", why, textOf(err))})
+			*problems = append(*problems, Problem{At: at, Text: fmt.Sprintf("%s: %s", why, textOf(err))})
 			return nil
 		}
 		v.Number = len(s.variants)

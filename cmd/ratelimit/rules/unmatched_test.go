@@ -93,7 +93,7 @@ func TestUnmatched(t *testing.T) {
 	} {
 		pattern, prefix := strings.CutSuffix(tt.pattern, "*")
 		c := Condition{tt.entry, pattern, prefix}
-		at := Position{"f", 3, 1}
+		at := Position{File: "f", Line: 3, Column: 1}
 		plans := &Plans{Entry: tt.entry, At: at, Rates: map[string]Rate{pattern: higher}}
 		for _, l := range []*Limit{
 			{Name: "n", When: []Condition{c}, At: at},

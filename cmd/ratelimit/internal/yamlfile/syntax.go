@@ -1,4 +1,4 @@
-package rules
+package yamlfile
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ const misplaced = "did not find expected "
 // longestSearch is the size in bytes up to which the line of such an error is searched for.
 const longestSearch = 1 << 20
 
-// SyntaxError returns the line of an error of package yaml in a document, from 1, and its text.
-func SyntaxError(data []byte, err error) (line int, text string) {
+// syntaxError returns the line of an error of package yaml in a document, from 1, and its text.
+func syntaxError(data []byte, err error) (line int, text string) {
 	line, text = splitError(err)
 	lines := slices.Collect(bytes.Lines(data))
 	if strings.HasPrefix(text, misplaced) {

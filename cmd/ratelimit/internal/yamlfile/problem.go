@@ -1,4 +1,4 @@
-package rules
+package yamlfile
 
 import (
 	"cmp"
@@ -41,7 +41,7 @@ func (p Problem) String() string {
 	return p.At.String() + ": " + p.Text
 }
 
-// Problems are all that is wrong with limits, sorted by position.
+// Problems are all that is wrong with files, sorted by position.
 type Problems []Problem
 
 // Error returns a line for each problem.
@@ -53,19 +53,19 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxProblems bounds the problems that are reported, since a generated file may have millions.
-const maxProblems = 1000
+// MaxProblems bounds the problems that are reported, since a generated file may have millions.
+const MaxProblems = 1000
 
-// err returns the sorted problems, or nil if there are none.
-func (p Problems) err() error {
+// Err returns the sorted problems, or nil if there are none.
+func (p Problems) Err() error {
 	if len(p) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(a.At.compare(b.At), cmp.Compare(a.Text, b.Text))
 	})
-	if len(p) > maxProblems {
-		p = append(p[:maxProblems:maxProblems], Problem{p[maxProblems].At, "more problems follow"})
+	if len(p) > MaxProblems {
+		p = append(p[:MaxProblems:MaxProblems], Problem{p[MaxProblems].At, "more problems follow"})
 	}
 	return p
 }
