@@ -328,6 +328,11 @@ func TestDoorOfClaims(t *testing.T) {
 			ask(t, v, "/v1/decide", `{`+claim+`}]}`, 200, `"allowed":true`)
 		}
 	})
+	t.Run("a limit in shadow mode refuses no hold, however long", func(t *testing.T) {
+		v := serveUnits(t, "max: 4/1h, holds: 1m, mode: shadow")
+		ask(t, v, "/v1/decide", `{"hold_ms":1,`+claim+`}]}`, 200, `"remaining":3`)
+		ask(t, v, "/v1/decide", `{"hold_ms":1,"descriptor":{"key":"k"}}`, 200, `"remaining":2`)
+	})
 	t.Run("a limit in shadow mode does not keep others from being charged", func(t *testing.T) {
 		v := serveUnits(t, "max: 1/1h, mode: shadow}\n  - {name: other, key: [key], max: 3/1h")
 		for _, left := range []string{"2", "1", "0"} {

@@ -42,7 +42,7 @@ func (c *call) prepare(u *use) error {
 		return c.reach(u)
 	case isInFlight(v) && !holds && !c.opts.Peek:
 		return u.wrong(ErrNeedsHold)
-	case holds && !c.opts.Estimate && !MayHold(v.Algorithm, *c.opts.Hold):
+	case holds && !limit.Shadow && !c.opts.Estimate && !MayHold(v.Algorithm, *c.opts.Hold):
 		return u.wrong(ErrHoldRange)
 	case (limit.Always || c.opts.Always || c.opts.Force) && !holds && !c.opts.Peek:
 		if u.role = recorded; u.n > driver.MaxUnits && !c.opts.Always {
