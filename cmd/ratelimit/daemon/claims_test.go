@@ -150,3 +150,17 @@ func TestResetOfManyLimits(t *testing.T) {
 		s.play(step{"/v1/decide", body(i), 200, "", "", 0})
 	}
 }
+
+// TestUnitsOfClaims: more units than any limit has exceed it, whatever its mode.
+func TestUnitsOfClaims(t *testing.T) {
+	s := fileScene(t, `limits:
+  - {name: units, key: [tenant], max: 2/1m}
+  - {name: trial, key: [tenant], max: 2/1m, mode: shadow}
+  - {name: always, key: [tenant], max: 2/1m, charge: always}
+`)
+	for _, limit := range []string{"units", "trial", "always"} {
+		s.play(step{"/v1/decide", fmt.Sprintf(
+			`{"claims":[{"limit":%q,"key":"a","n":1099511627777}]}`, limit),
+			422, "ErrExceedsLimit", "", 0})
+	}
+}

@@ -58,6 +58,8 @@ func (c *call) name(request int, r *Request) error {
 		wrong.Err = ErrUnknownLimit
 	case missing != "" && decides && r.Override == nil:
 		wrong.Err = ErrMissingEntry
+	case r.N > driver.MaxUnits:
+		wrong.Limit.Max, wrong.Err = m.Rate.Units, driver.ErrExceedsLimit
 	default:
 		c.matches = append(c.matches, m)
 		return nil
