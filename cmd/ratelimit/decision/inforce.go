@@ -25,7 +25,7 @@ type inForce struct {
 	counts   map[*rules.Limit]*limitCounters
 
 	mu        sync.Mutex
-	overrides map[override]overridden
+	overrides map[override]overrideLimiter
 }
 
 // A making is what a limiter is made of. A set keeps the limiters of the set before it that are
@@ -42,7 +42,7 @@ type override struct {
 	rate  rules.Rate
 }
 
-type overridden struct {
+type overrideLimiter struct {
 	variant *rules.Variant
 	limiter *ratelimit.Limiter // nil if the rate admits everything or nothing
 }
@@ -57,7 +57,7 @@ func (d *Decider) build(set *rules.Set) (*inForce, error) {
 		set: set, decider: d, limiters: make([]*ratelimit.Limiter, len(variants)),
 		byMaking:  make(map[making]*ratelimit.Limiter, len(variants)),
 		counts:    make(map[*rules.Limit]*limitCounters),
-		overrides: make(map[override]overridden),
+		overrides: make(map[override]overrideLimiter),
 	}
 	before := d.current.Load()
 	if before == nil {
@@ -148,7 +148,7 @@ func (f *inForce) override(
 			break
 		}
 	}
-	f.overrides[name] = overridden{m.Variant, l}
+	f.overrides[name] = overrideLimiter{m.Variant, l}
 	return m, l, nil
 }
 

@@ -74,7 +74,7 @@ func (w *warned) first(domain string) bool {
 // warnOfLook counts a call that looks at a limit of a file with hits_addend 0, as those do that
 // charge when a stream ends, and warns of the first one of a domain: a charge that does not fit is
 // dropped, and the budget stays open.
-func (s *Service) warnOfLook(domain string, c *call, d decision.Decision) {
+func (s *Service) warnOfLook(domain string, c *translation, d decision.Decision) {
 	if s.config.chargeOf(domain) == ChargeAlways || !looks(c, d) {
 		return
 	}
@@ -87,7 +87,7 @@ func (s *Service) warnOfLook(domain string, c *call, d decision.Decision) {
 }
 
 // looks reports whether a request of a call asks a limit of a file without units.
-func looks(c *call, d decision.Decision) bool {
+func looks(c *translation, d decision.Decision) bool {
 	for i, r := range c.requests {
 		if r.N == 0 && slices.ContainsFunc(d.Parts[i].Statuses, func(s decision.Status) bool {
 			return s.Limit.Domain != "" && !s.Rate.Unlimited

@@ -26,15 +26,15 @@ const (
 	maxName        = 1024 // bytes of the domain, and of the key of an entry
 )
 
-// A call is what a request asks of the decider.
-type call struct {
+// A translation is what a request asks of the decider.
+type translation struct {
 	requests []decision.Request
 	at       []int // for each descriptor, the index of its request, or -1
 	negative int   // descriptors with is_negative_hits
 }
 
 // parts returns the answers to the descriptors. Those that were not asked have no statuses.
-func (c *call) parts(d decision.Decision) []decision.Part {
+func (c *translation) parts(d decision.Decision) []decision.Part {
 	if c.negative == 0 {
 		return d.Parts
 	}
@@ -52,7 +52,7 @@ func invalid(format string, args ...any) error {
 }
 
 // translate reads a request. The error is an InvalidArgument.
-func translate(req *rls.RateLimitRequest, domains *envoyfile.Domains) (*call, error) {
+func translate(req *rls.RateLimitRequest, domains *envoyfile.Domains) (*translation, error) {
 	descriptors := req.GetDescriptors()
 	switch {
 	case req.GetDomain() == "":
@@ -64,7 +64,7 @@ func translate(req *rls.RateLimitRequest, domains *envoyfile.Domains) (*call, er
 	case len(descriptors) > maxDescriptors:
 		return nil, invalid("there are more than %d descriptors", maxDescriptors)
 	}
-	c := &call{
+	c := &translation{
 		requests: make([]decision.Request, 0, len(descriptors)), at: make([]int, len(descriptors)),
 	}
 	for i, d := range descriptors {

@@ -76,7 +76,7 @@ func (d *Domains) Find(
 	}
 	var array [128]byte
 	var values, names [8]string
-	composite, h := array[:0], history{values[:0], names[:0]}
+	composite, h := array[:0], identity{values[:0], names[:0]}
 	n := &in.root
 	for i, e := range descriptor {
 		composite = appendComposite(composite[:0], e.Name, e.Value)

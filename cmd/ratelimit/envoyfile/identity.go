@@ -43,8 +43,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return dst
 }
 
-// A history collects what identifies the history of a descriptor under its limit.
-type history struct {
+// An identity collects what identifies the history of a descriptor under its limit.
+type identity struct {
 	values []string
 	// names has the number and the name of each entry whose name is not the key of the descriptor
 	// of the file that it matched, because of a pattern or an underscore. The depth of the limit is
@@ -52,14 +52,14 @@ type history struct {
 	names []string
 }
 
-func (h *history) add(i int, e rules.Entry, configured string) {
+func (h *identity) add(i int, e rules.Entry, configured string) {
 	h.values = append(h.values, e.Value)
 	if e.Name != configured {
 		h.names = append(h.names, string(rune('0'+i)), e.Name)
 	}
 }
 
-func (h *history) key() string {
+func (h *identity) key() string {
 	if len(h.names) == 0 {
 		return rules.Key(h.values...)
 	}

@@ -52,12 +52,12 @@ func ParseDescriptor(entries []string) (rules.Descriptor, error) {
 
 // An Explanation says which limits apply to a request, and why others do not, in JSON.
 type Explanation struct {
-	Applies []applied `json:"applies"`
-	Others  []other   `json:"others"`
+	Applies []limitMatch `json:"applies"`
+	Others  []other      `json:"others"`
 }
 
-// applied is a limit that applies.
-type applied struct {
+// limitMatch is a limit that applies to a request.
+type limitMatch struct {
 	Limit  string `json:"limit"`
 	Rate   string `json:"rate"` // in the form of a file
 	Why    string `json:"why"`
@@ -125,11 +125,11 @@ func (c *Explain) Run(k *kong.Context) error {
 
 // Of returns the explanation for a request under a configuration.
 func Of(c *config.Config, domain string, d rules.Descriptor) Explanation {
-	e := Explanation{[]applied{}, []other{}}
+	e := Explanation{[]limitMatch{}, []other{}}
 	applies := make(map[*rules.Limit]bool)
 	for _, m := range c.Set.Match(nil, domain, d) {
 		applies[m.Limit] = true
-		e.Applies = append(e.Applies, applied{Limit: m.Limit.Name, Rate: m.RateText(),
+		e.Applies = append(e.Applies, limitMatch{Limit: m.Limit.Name, Rate: m.RateText(),
 			Why: m.Why, Key: m.Key, Shadow: m.Limit.Shadow, At: m.Limit.At.String()})
 	}
 	for _, l := range c.Limits() {

@@ -233,7 +233,7 @@ func TestExplainAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := Explanation{Applies: []applied{
+	want := Explanation{Applies: []limitMatch{
 		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3", "", nil},
 		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3", "", nil},
 		{"month", "1000", "max", "%*", false, path + ":17:3", "", nil},
@@ -364,7 +364,7 @@ limits:
 
 // TestStates: of a service there are states, and under a block whether the key is blocked.
 func TestStates(t *testing.T) {
-	e := Explanation{Applies: []applied{
+	e := Explanation{Applies: []limitMatch{
 		{Limit: "units", State: &State{Limit: 9, Remaining: 3, RetryAfterMS: 1500}, KeyHash: "h"},
 		{Limit: "free", State: &State{Limit: 1000, Remaining: 1000, Block: true}},
 		{Limit: "blocked", State: &State{Limit: 1000, RetryAfterMS: 500, Block: true}},

@@ -60,9 +60,9 @@ type Watcher struct {
 
 	// Of the goroutine that looks.
 	follow []string
-	tried  look   // of the last load
-	hash   string // of the last load
-	seen   look   // the last one
+	tried  snapshot // of the last load
+	hash   string   // of the last load
+	seen   snapshot // the last one
 	again  time.Time
 
 	mu     sync.Mutex
@@ -164,7 +164,7 @@ func (w *Watcher) check(ctx context.Context) (looked time.Duration) {
 }
 
 // reload loads the configuration, whose files are as before says or newer.
-func (w *Watcher) reload(ctx context.Context, before look) {
+func (w *Watcher) reload(ctx context.Context, before snapshot) {
 	if err := w.try(ctx, before); ctx.Err() == nil { // else Close has ended it
 		w.loaded(err)
 	}
@@ -172,7 +172,7 @@ func (w *Watcher) reload(ctx context.Context, before look) {
 
 // try loads the configuration. If that has other files than before, it loads it again, since they
 // may have changed after the load and before the first look at them.
-func (w *Watcher) try(ctx context.Context, before look) error {
+func (w *Watcher) try(ctx context.Context, before snapshot) error {
 	const rounds = 3 // for a list that changes all the time
 	for i := 1; ; i++ {
 		w.tried, w.seen, w.hash = before, before, before.hash()

@@ -47,8 +47,8 @@ func firstLine(lines [][]byte, from int, text string) int {
 	return from + sort.Search(len(lines)-from, func(i int) bool { return wrong(from + i) })
 }
 
-// named is what an error of package yaml quotes of a document, which may be no file of limits.
-var named = regexp.MustCompile(`(anchor) '[^']*'`)
+// quotation is what an error of package yaml quotes of a document, which may be no file of limits.
+var quotation = regexp.MustCompile(`(anchor) '[^']*'`)
 
 var syntaxLine = regexp.MustCompile(`^line (\d+): `)
 
@@ -59,5 +59,5 @@ func splitError(err error) (line int, text string) {
 		line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
 	}
-	return line, named.ReplaceAllString(text, "$1")
+	return line, quotation.ReplaceAllString(text, "$1")
 }

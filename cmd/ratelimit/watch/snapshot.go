@@ -14,8 +14,8 @@ import (
 // maxFile bounds what is hashed of a file, in bytes: none is loaded that is larger.
 const maxFile = 16 << 20
 
-// A look is what the file system says of files, in order.
-type look []file
+// A snapshot is what the file system says of files, in order.
+type snapshot []file
 
 type file struct {
 	path string
@@ -24,8 +24,8 @@ type file struct {
 
 // lookAt looks at paths and at the files of patterns. A path that is not there is a file without
 // info.
-func lookAt(patterns []string) look {
-	var l look
+func lookAt(patterns []string) snapshot {
+	var l snapshot
 	for _, p := range patterns {
 		paths, err := filepath.Glob(p)
 		if err != nil || len(paths) == 0 {
@@ -39,7 +39,7 @@ func lookAt(patterns []string) look {
 	return l
 }
 
-func (l look) equal(other look) bool { return slices.EqualFunc(l, other, file.equal) }
+func (l snapshot) equal(other snapshot) bool { return slices.EqualFunc(l, other, file.equal) }
 
 // equal compares identities too: in a mounted ConfigMap a link is replaced, and the new files may
 // have the sizes and times of the old ones.
@@ -53,7 +53,7 @@ func (f file) equal(other file) bool {
 }
 
 // hash returns the hash of the paths and contents of regular files that can be read.
-func (l look) hash() string {
+func (l snapshot) hash() string {
 	h := sha256.New()
 	for _, f := range l {
 		if f.info == nil {
