@@ -334,9 +334,9 @@ type Observation struct {
 	//
 	// If Open is set and Admitted is not, no call was made: this is an OpSettle of holds that have
 	// ended by themselves, and Err says why:
-	//   - [ErrNotHeld]: they are lost. The store did not have them any more, or nobody settles them:
-	//     the program has dropped the reservation, the store is closed, or a Cancel has failed for
-	//     the last time.
+	//   - [ErrNotHeld]: they are lost. The store did not have them any more, or nobody settles
+	//     them: the program has dropped the reservation, the store is closed, or a Cancel has
+	//     failed for the last time.
 	//   - [context.DeadlineExceeded]: they were late. Their time-out was over by this process's
 	//     clock when they were renewed, extended or settled, so others may have had their units.
 	//     If they are held again, that opens them.

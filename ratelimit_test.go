@@ -640,7 +640,8 @@ func TestAllowDirect(t *testing.T) {
 				t.Fatal("a store has a direct path for another, or none for itself")
 			}
 			for i, s := range []ratelimit.Store{
-				directStore{around{stores[0], &takes[0]}, &directCalls}, around{stores[1], &takes[1]},
+				directStore{around{stores[0], &takes[0]}, &directCalls},
+				around{stores[1], &takes[1]},
 			} {
 				var err error
 				if limiters[i], err = ratelimit.New(s, a); err != nil {

@@ -306,7 +306,8 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		more = more || n > c.N
 		if l := c.Limiter.only(fits); l != nil && (n > c.N || r.unheld && n > 0) {
 			parts = append(parts,
-				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.Hold, claim: i})
+				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.Hold,
+					claim: i})
 		}
 	}
 	if !more {

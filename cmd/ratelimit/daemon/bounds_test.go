@@ -27,7 +27,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, []server{{newServer(http.NotFoundHandler(), new(failedConnections), discard), listener}},
+		ended <- serve(ctx, []server{{testServer(http.NotFoundHandler()), listener}},
 			newReadiness(nil), 0, discard)
 	}()
 	for size, want := range map[int]int{1 << 10: http.StatusNotFound,
@@ -102,7 +102,7 @@ func TestBodiesOfManyWait(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- serve(ctx, []server{{httpServer{newServer(handler, new(failedConnections), discard), listener},
+			ended <- serve(ctx, []server{{httpServer{testServer(handler), listener},
 				listener}}, newReadiness(nil), 0, discard)
 		}()
 		rest := make(chan struct{})
@@ -142,9 +142,9 @@ func TestStreamsAreBounded(t *testing.T) {
 		pipes := newPipeListener()
 		listener := conns.Listen(pipes, conns.Bounds{Budget: budget})
 		ctx, stop := context.WithCancel(t.Context())
-		s := newServer(count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := testServer(count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			readBody(w, r)
-		})), new(failedConnections), discard)
+		})))
 		s.Protocols = new(http.Protocols)
 		s.Protocols.SetUnencryptedHTTP2(true)
 		ended := make(chan error, 1)

@@ -27,6 +27,10 @@ func TestClaimsOfFile(t *testing.T) {
 	claim := func(limit, more string) string {
 		return fmt.Sprintf(`{"claims":[{"limit":%q,%s}]}`, limit, more)
 	}
+	total := func(n int) string {
+		return fmt.Sprintf(
+			`{"id":"$1","total":[{"limit":"units","n":%d,"entries":{"plan":"pro"}}]}`, n)
+	}
 	const tenant, pro = `"key":"t"`, `"key":"t","entries":{"plan":"pro"}`
 	for name, steps := range map[string][]struct {
 		path, body string
@@ -48,12 +52,11 @@ func TestClaimsOfFile(t *testing.T) {
 		},
 		"a hold needs the plan too": {
 			{"/v1/decide", `{"hold_ms":0,` + claim("units", tenant)[1:], 422, `needs "plan"`},
-			{"/v1/decide", `{"hold_ms":0,` + claim("units", pro+`,"n":50`)[1:], 200, "remaining=50"},
+			{"/v1/decide", `{"hold_ms":0,` + claim("units", pro+`,"n":50`)[1:], 200,
+				"remaining=50"},
 			{"/v1/renew", `{"id":"$1","total":60}`, 422, `needs "plan"`},
-			{"/v1/renew", `{"id":"$1","total":[{"limit":"units","n":101,"entries":{"plan":"pro"}}]}`,
-				422, "is 100."},
-			{"/v1/renew", `{"id":"$1","total":[{"limit":"units","n":60,"entries":{"plan":"pro"}}]}`,
-				200, ""},
+			{"/v1/renew", total(101), 422, "is 100."},
+			{"/v1/renew", total(60), 200, ""},
 			{"/v1/renew", `{"id":"$1","total":50}`, 200, ""},
 			{"/v1/settle", `{"id":"$2","used":70}`, 204, ""},
 			{"/v1/decide", claim("units", pro), 200, "limit=100 remaining=29"},
@@ -134,8 +137,8 @@ func TestResetOfManyLimits(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("limits:\n")
 	for i := range 300 {
-		fmt.Fprintf(&file, "  - {name: l%d, when: {key: \"*\", n: \"%d\"}, key: [key], max: 1/1m}\n",
-			i, i)
+		fmt.Fprintf(&file,
+			"  - {name: l%d, when: {key: \"*\", n: \"%d\"}, key: [key], max: 1/1m}\n", i, i)
 	}
 	s := fileScene(t, file.String())
 	body := func(i int) string {

@@ -114,8 +114,8 @@ func (a *api) fail(path string, err error, limits func() []string) *problem.Prob
 	}
 	if p.Status >= http.StatusInternalServerError {
 		if ok, suppressed := a.undecided.Pass(time.Now()); ok {
-			a.log.Error("request undecided", envoy.WithSetting(err, "path", path, "limits", limits(),
-				"error", err, "suppressed", suppressed)...)
+			a.log.Error("request undecided", envoy.WithSetting(err, "path", path,
+				"limits", limits(), "error", err, "suppressed", suppressed)...)
 		}
 	}
 	return p

@@ -110,7 +110,7 @@ func (b *busyScene) grpc() (*rls.RateLimitResponse, error) {
 func (b *busyScene) post(path, body string) (status int) {
 	b.Helper()
 	r := request(http.MethodPost, path, body)
-	status, _, _ = call(b.T, b.api, r.WithContext(newServer(nil, new(failedConnections), discard).BaseContext(nil)))
+	status, _, _ = call(b.T, b.api, r.WithContext(testServer(nil).BaseContext(nil)))
 	return status
 }
 

@@ -164,5 +164,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // vars are the values of the variables in help texts.
 func vars() kong.Vars {
-	return kong.Vars{"version": version.String(), "algorithms": strings.Join(algorithms.Names(), ", ")}
+	return kong.Vars{
+		"version": version.String(), "algorithms": strings.Join(algorithms.Names(), ", ")}
 }

@@ -23,7 +23,7 @@ func TestDrain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- serve(ctx, []server{{newServer(handler, new(failedConnections), discard), listener}}, ready,
+			ended <- serve(ctx, []server{{testServer(handler), listener}}, ready,
 				5*time.Second, discard)
 		}()
 		ask := func() {
@@ -61,8 +61,8 @@ func TestDrainOfAll(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- serve(ctx, []server{{newServer(handler, new(failedConnections), discard), slow},
-				{newServer(handler, new(failedConnections), discard), other}}, newReadiness(nil), time.Second, discard)
+			ended <- serve(ctx, []server{{testServer(handler), slow},
+				{testServer(handler), other}}, newReadiness(nil), time.Second, discard)
 		}()
 		go func() { _, _ = slow.get() }()
 		synctest.Wait()

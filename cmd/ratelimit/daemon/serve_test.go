@@ -24,6 +24,11 @@ import (
 	_ "github.com/truewindow/ratelimit/backend/redis"
 )
 
+// testServer returns a server whose log and counts nobody reads.
+func testServer(handler http.Handler) *http.Server {
+	return newServer(handler, new(failedConnections), discard)
+}
+
 // syncBuffer is a bytes.Buffer for several goroutines.
 type syncBuffer struct {
 	mu  sync.Mutex
@@ -474,7 +479,7 @@ func TestShutdown(t *testing.T) {
 					cancel()
 				}()
 				signal := time.Now()
-				err := serve(ctx, []server{{newServer(handler, new(failedConnections), discard), listener}},
+				err := serve(ctx, []server{{testServer(handler), listener}},
 					newReadiness(nil), 0, discard)
 				if !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 					t.Errorf("error %v, want %v", err, tt.err)

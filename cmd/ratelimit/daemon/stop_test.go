@@ -324,7 +324,7 @@ func TestStopWithHalfRequests(t *testing.T) {
 				"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
 			_, _ = io.Copy(io.Discard, conn)
 		}()
-		err := serve(ctx, []server{{newServer(handler, new(failedConnections), discard), listener}}, newReadiness(nil), 0,
+		err := serve(ctx, []server{{testServer(handler), listener}}, newReadiness(nil), 0,
 			discard)
 		if err != nil {
 			t.Error(err)
@@ -349,7 +349,7 @@ func TestStopWithUnreadAnswers(t *testing.T) {
 					time.AfterFunc(time.Second, stop)
 					_, _ = w.Write(make([]byte, 100_000))
 				})
-				s := newServer(handler, new(failedConnections), discard)
+				s := testServer(handler)
 				s.Protocols = new(http.Protocols)
 				s.Protocols.SetHTTP1(true)
 				s.Protocols.SetUnencryptedHTTP2(name == "HTTP2")
@@ -362,8 +362,8 @@ func TestStopWithUnreadAnswers(t *testing.T) {
 					_, _ = io.WriteString(client, text)
 				}()
 				began := time.Now()
-				err := serve(ctx, []server{{httpServer{s, listener}, listener}}, newReadiness(nil), 0,
-					discard)
+				err := serve(ctx, []server{{httpServer{s, listener}, listener}},
+					newReadiness(nil), 0, discard)
 				if err != nil {
 					t.Error(err)
 				}

@@ -56,7 +56,7 @@ func (e *environment) variables() []variable {
 		{"LIMIT_REQUEST_REMAINING_HEADER", (*text)(&e.request.Remaining)},
 		{"LIMIT_REQUEST_RESET_HEADER", (*text)(&e.request.Reset)},
 
-		{"BACKEND_TYPE", only{"redis", "limits are kept on Redis and Valkey, and not on memcached"}},
+		{"BACKEND_TYPE", only{"redis", "limits are kept on Redis and Valkey, not on memcached"}},
 		{"REDIS_SOCKET_TYPE", only{"tcp", "servers are reached over TCP"}},
 		{"REDIS_TYPE", (*text)(&e.redis.typ)},
 		{"REDIS_URL", (*text)(&e.redis.url)},

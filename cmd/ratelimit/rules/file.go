@@ -9,10 +9,12 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/yamlfile"
 )
 
-// What is wrong with limits, and where.
 type (
+	// A Position is a place in a file. The zero Position is that of a limit which no file has.
 	Position = yamlfile.Position
-	Problem  = yamlfile.Problem
+	// A Problem is what is wrong at a place in a file.
+	Problem = yamlfile.Problem
+	// Problems are all that is wrong with limits, sorted by position.
 	Problems = yamlfile.Problems
 )
 

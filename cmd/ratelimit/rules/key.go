@@ -95,11 +95,12 @@ func valuesOf(key string, n int) (values []string, known []bool) {
 			values[i], known[i] = unescape(part)
 		}
 	}
-	switch all := len(parts) == n && !slices.Contains(known, false); {
-	case all:
+	restHashed := len(parts) == 2 && strings.HasPrefix(parts[1], hashed)
+	switch {
+	case len(parts) == n && !slices.Contains(known, false):
 	case n == 1 && !strings.HasPrefix(key, hashed):
 		return []string{key}, []bool{true}
-	case len(parts) != n && !(len(parts) == 2 && strings.HasPrefix(parts[1], hashed)):
+	case len(parts) != n && !restHashed:
 		clear(known)
 	}
 	return values, known

@@ -21,7 +21,9 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(line, column int) Position { return Position{File: path, Line: line, Column: column} }
+	at := func(line, column int) Position {
+		return Position{File: path, Line: line, Column: column}
+	}
 	minute := func(units int64) Rate { return Rate{Units: units, Window: time.Minute} }
 	anyTenant := Condition{"tenant", "", true}
 	want := &File{
@@ -378,7 +380,8 @@ func TestReadBoundsFiles(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if got := problemsOf(t, "limits:\n"+strings.Repeat("- x\n", 5000)); len(got) != yamlfile.MaxProblems+1 ||
+	got := problemsOf(t, "limits:\n"+strings.Repeat("- x\n", 5000))
+	if len(got) != yamlfile.MaxProblems+1 ||
 		got[yamlfile.MaxProblems] != "1002:3: more problems follow" {
 		t.Errorf("got %d problems, at last %s", len(got), got[len(got)-1])
 	}

@@ -98,7 +98,8 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	add := func(rate Rate, at Position, why string) *Variant {
 		v, err := newVariant(l, rate, debt, why)
 		if err != nil {
-			*problems = append(*problems, Problem{At: at, Text: fmt.Sprintf("%s: %s", why, textOf(err))})
+			*problems = append(*problems,
+				Problem{At: at, Text: fmt.Sprintf("%s: %s", why, textOf(err))})
 			return nil
 		}
 		v.Number = len(s.variants)

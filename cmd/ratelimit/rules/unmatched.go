@@ -20,8 +20,8 @@ var ForwardedEntries = []string{clientEntry, "method", "host", pathEntry}
 func (l *Limit) Unmatched() (problems Problems) {
 	check := func(at Position, c Condition, rate Rate) {
 		if why := c.unmatched(l.Rate.Less(rate)); why != "" {
-			problems = append(problems, Problem{At: at, Text: fmt.Sprintf("%q is for %v, which no request "+
-				"at /v1/check has: %s", l.Name, c, why)})
+			problems = append(problems, Problem{At: at, Text: fmt.Sprintf(
+				"%q is for %v, which no request at /v1/check has: %s", l.Name, c, why)})
 		}
 	}
 	for _, c := range l.When {
