@@ -447,8 +447,10 @@ func TestHolds(t *testing.T) {
 			settles    int // calls of the store for each limit
 			renewed    int // holds of each limit
 		}{
-			{"commit", func(r *ratelimit.Reservation) { is(r.Commit(t.Context()), nil) }, 0, 0, 1, 0},
-			{"cancel", func(r *ratelimit.Reservation) { is(r.Cancel(t.Context()), nil) }, 0, 0, 1, 0},
+			{"commit",
+				func(r *ratelimit.Reservation) { is(r.Commit(t.Context()), nil) }, 0, 0, 1, 0},
+			{"cancel",
+				func(r *ratelimit.Reservation) { is(r.Cancel(t.Context()), nil) }, 0, 0, 1, 0},
 			{"commit after a renewal", func(r *ratelimit.Reservation) {
 				is(r.Renew(t.Context(), 0), nil)
 				is(r.Commit(t.Context()), nil)
