@@ -61,7 +61,7 @@ func claimed(op driver.Op, id uint64, claims []Claim) (*call, error) {
 	c := calls.Get().(*call)
 	for i, cl := range claims {
 		p := partOf(cl.Limiter, op, cl.Key, cl.N)
-		p.id, p.hold, p.claim = id, cl.Hold, i
+		p.id, p.hold, p.claim = id, cl.HoldTimeout, i
 		if p.least = cl.Least; op == driver.OpPeek && p.least > 0 {
 			p.n, p.least = p.least, 0
 		}
@@ -92,7 +92,7 @@ func (c *call) fill() {
 				case p.op == driver.OpSettle && h.InFlight():
 					d.ID, d.N = p.id, 0
 				default:
-					d.ID, d.Hold = p.id, p.hold
+					d.ID, d.HoldTimeout = p.id, p.hold
 				}
 			}
 			c.demands = append(c.demands, d)

@@ -20,9 +20,9 @@ type Claim struct {
 	// Max, and Least may not. All Leasts of a call are equal, as are their N and what they get.
 	Least int64
 
-	// Hold is how long units that are reserved stay held without a renewal, from 1/16 to 16 times
+	// HoldTimeout is how long reserved units stay held without a renewal, from 1/16 to 16 times
 	// the time-out of their limits; 0 is the time-out. Without holds it means nothing.
-	Hold time.Duration
+	HoldTimeout time.Duration
 }
 
 // AllowAll takes the units of all claims if all limits of all claims admit them now, in one atomic

@@ -173,8 +173,8 @@ func (l *Limiter) maxHeld() int64 {
 // timeout returns the shortest time-out of the holds of l, d if that is not 0, or 0 without holds.
 func (l *Limiter) timeout(d time.Duration) (least time.Duration) {
 	for _, a := range l.algorithms {
-		if h, ok := a.(driver.Holder); ok && (least == 0 || h.Holds() < least) {
-			least = h.Holds()
+		if h, ok := a.(driver.Holder); ok && (least == 0 || h.HoldTimeout() < least) {
+			least = h.HoldTimeout()
 		}
 	}
 	if least > 0 && d > 0 {

@@ -82,7 +82,7 @@ func (s *state) renewAfterLocked(pause time.Duration) {
 // timeoutLocked returns the shortest time for which s holds, or 0 if it holds nothing.
 func (s *state) timeoutLocked() (least time.Duration) {
 	for _, c := range s.claims {
-		d := c.Limiter.timeout(c.Hold)
+		d := c.Limiter.timeout(c.HoldTimeout)
 		if c.N > 0 && d > 0 && (least == 0 || d < least) {
 			least = d
 		}
@@ -113,7 +113,7 @@ func (s *state) holdLocked(ctx context.Context, d time.Duration) (held bool, err
 	for i, c := range s.claims {
 		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
 			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, id: s.id,
-				hold: cmp.Or(d, c.Hold), claim: i})
+				hold: cmp.Or(d, c.HoldTimeout), claim: i})
 		}
 	}
 	if len(parts) == 0 || s.unheld {

@@ -36,10 +36,10 @@ var ErrNotHeld = errors.New("ratelimit: nothing is held for the reservation")
 // Limits hold if their algorithm is a Budget or InFlight of package algorithm. Under all other
 // limits a reservation takes its units at once and for good: nothing gives them back.
 //
-// A hold times out after a minute, or what WithTimeout of the algorithm or Hold of the claim says,
-// and the reservation renews it three times as often until it is settled. When its process ends,
-// its units are free after the time-out. After a suspension of the process, or an outage, the next
-// renewal takes back what has timed out, even beyond Max.
+// A hold times out after a minute, or what WithTimeout of the algorithm or HoldTimeout of the claim
+// says, and the reservation renews it three times as often until it is settled. When its process
+// ends, its units are free after the time-out. After a suspension of the process, or an outage, the
+// next renewal takes back what has timed out, even beyond Max.
 //
 // A settlement may be repeated after any error, also in another process: one counts.
 type Reservation struct {
@@ -306,7 +306,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		more = more || n > c.N
 		if l := c.Limiter.only(fits); l != nil && (n > c.N || r.unheld && n > 0) {
 			parts = append(parts,
-				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.Hold,
+				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.HoldTimeout,
 					claim: i})
 		}
 	}

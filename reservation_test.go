@@ -538,7 +538,7 @@ func TestClaimHold(t *testing.T) {
 				}
 			}
 			c := claim(calls, 1)
-			c.Hold = d
+			c.HoldTimeout = d
 			r := mustReserve(t, c)
 			time.Sleep(3 * d)
 			held(true)
@@ -553,9 +553,9 @@ func TestClaimHold(t *testing.T) {
 			held(true)
 			time.Sleep(d * 7 / 12)
 			held(false)
-			c.Hold = d * 17 / 16
+			c.HoldTimeout = d * 17 / 16
 			if d == time.Minute/16 {
-				c.Hold = d * 15 / 16
+				c.HoldTimeout = d * 15 / 16
 			}
 			_, err = ratelimit.ReserveAll(t.Context(), c)
 			wantErr(t, err, ratelimit.ErrInvalid)

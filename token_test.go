@@ -341,7 +341,7 @@ func TestResumeHolds(t *testing.T) {
 			store := &mapStore{}
 			calls := newCalls(t, store, 1)
 			c := claim(calls, 1)
-			c.Hold = d
+			c.HoldTimeout = d
 			text, err := mustReserve(t, c).Token()
 			noErr(t, err)
 			if d == 0 {

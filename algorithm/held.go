@@ -77,8 +77,8 @@ func (h Held) WithTimeout(d time.Duration) Held {
 	return h
 }
 
-// Holds returns the time-out.
-func (h Held) Holds() time.Duration { return h.timeout }
+// HoldTimeout returns the time-out.
+func (h Held) HoldTimeout() time.Duration { return h.timeout }
 
 // InFlight reports whether h was made by [InFlight].
 func (h Held) InFlight() bool { return h.inner == nil }
@@ -334,7 +334,7 @@ func (s *heldStep) peek() driver.Result {
 
 // place makes own the hold of d.ID.
 func (s *heldStep) place(d driver.Demand, own hold, res driver.Result) driver.Result {
-	length := d.Hold
+	length := d.HoldTimeout
 	if length == 0 {
 		length = s.held.timeout
 	}
@@ -439,7 +439,7 @@ func (h Held) Script() driver.Script {
 
 func heldArgs(dst []int64, d driver.Demand) []int64 {
 	h := d.Algorithm.(Held)
-	hold := d.Hold
+	hold := d.HoldTimeout
 	if hold == 0 {
 		hold = h.timeout
 	}

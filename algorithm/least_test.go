@@ -41,7 +41,7 @@ func TestLeast(t *testing.T) {
 				d := driver.Demand{Key: "k", Algorithm: a, Least: 1 + r.Int64N(a.Limit().Max)}
 				d.N = d.Least + r.Int64N(20)
 				if h, ok := a.(driver.Holder); ok && (h.InFlight() || r.IntN(2) == 0) {
-					d.Op, d.ID, d.Hold = driver.OpHold, 1+r.Uint64N(1<<60), time.Minute
+					d.Op, d.ID, d.HoldTimeout = driver.OpHold, 1+r.Uint64N(1<<60), time.Minute
 				}
 				want, wantKeep, wantRes := mostOf(d, state, now)
 				got, keep, res := d.Step(bytes.Clone(state), now)

@@ -52,7 +52,8 @@ func (e *env) invalid(key string) []driver.Demand {
 	ds = append(ds, hold(key, a, 1, 1), settle(key, a, 1, 1), hold(key, held, 0, 1),
 		settle(key, held, 0, 1), hold(key, held, 1, -1), settle(key, held, 1, -1),
 		hold(key, held, 1, 6), settle(key, held, 1, driver.MaxUnits+1),
-		holdFor(key, held, 1, 1, held.Holds()/16-1), holdFor(key, held, 1, 1, 16*held.Holds()+1))
+		holdFor(key, held, 1, 1, held.HoldTimeout()/16-1),
+		holdFor(key, held, 1, 1, 16*held.HoldTimeout()+1))
 	ds = append(ds, partly(take(key, a, 9), 6), partly(take(key, a, 3), 4),
 		partly(take(key, a, 3), -1), partly(peek(key, a, 3), 1), partly(force(key, a, 3), 1),
 		partly(reset(key, a), 1), partly(settle(key, held, 1, 3), 1),

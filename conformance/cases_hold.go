@@ -21,13 +21,13 @@ const (
 		"holds them, so it may be repeated."
 	saysRenew = "With N = 0 it is always allowed: it renews what ID holds, or held until it " +
 		"timed out, whether that fits or not, and does nothing for an ID without a hold."
-	saysTimeOut = "Holds returns how long a hold lasts that is not renewed. Then it times out: " +
-		"it does not count any more."
+	saysTimeOut = "HoldTimeout returns how long a hold lasts that is not renewed. Then it times " +
+		"out: it does not count any more."
 	saysRemembered = "For 24 hours it can still be settled and renewed. After its time-out a " +
 		"hold is remembered for 24 hours, and for as long as fewer than 32,768 others have timed " +
 		"out since."
-	saysDeadline = "Hold, of an OpHold: how long the units are held, from 1/16 of Holds of the " +
-		"algorithm to 16 times as long; 0 is Holds. A hold lasts up to an eighth longer."
+	saysDeadline = "HoldTimeout, of an OpHold: how long the units are held, from 1/16 of that of " +
+		"the algorithm to 16 times as long; 0 is that. A hold lasts up to an eighth longer."
 	saysHoldClock = "Holds run on the store's clock. If that is set back by more than the " +
 		"time-out, they last as long as they would have; if by less, up to that much longer. " +
 		"If it is set forward, they time out early, and a renewal brings them back."
@@ -278,7 +278,7 @@ func checkFull(e *env) {
 	key, begin, held := e.key(), time.Now(), uint64(0)
 	defer e.do(reset(key, holder))
 	short := hold(key, holder, most+2, 1)
-	short.Hold = timeout / 16
+	short.HoldTimeout = timeout / 16
 	e.admit(short)
 	e.clock.add(timeout / 8)
 	for ; held < most && (held < least || time.Since(begin) < budget); held++ {

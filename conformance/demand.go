@@ -43,7 +43,7 @@ func holdFor(
 	key string, a driver.Algorithm, id uint64, n int64, length time.Duration,
 ) driver.Demand {
 	d := hold(key, a, id, n)
-	d.Hold = length
+	d.HoldTimeout = length
 	return d
 }
 

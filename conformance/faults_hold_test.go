@@ -138,17 +138,17 @@ var holdFaults = []fault{
 	{name: "holds last for half of their time", always: true,
 		rules: "hold/not-early hold/time-out hold/many-deadlines hold/results",
 		bugs: asksOf(driver.OpHold, func(d *driver.Demand) {
-			if d.Hold == 0 {
-				d.Hold = d.Algorithm.(driver.Holder).Holds()
+			if d.HoldTimeout == 0 {
+				d.HoldTimeout = d.Algorithm.(driver.Holder).HoldTimeout()
 			}
-			d.Hold /= 2
+			d.HoldTimeout /= 2
 		})},
 	{name: "holds last for the time-out", always: true,
 		rules: "hold/time-out hold/not-early hold/many-deadlines",
-		bugs:  asksOf(driver.OpHold, func(d *driver.Demand) { d.Hold = 0 })},
+		bugs:  asksOf(driver.OpHold, func(d *driver.Demand) { d.HoldTimeout = 0 })},
 	{name: "holds never time out", always: true,
 		rules: "hold/time-out hold/clock-forward hold/full",
-		bugs:  asksOf(driver.OpHold, func(d *driver.Demand) { d.Hold = 1000 * time.Hour })},
+		bugs:  asksOf(driver.OpHold, func(d *driver.Demand) { d.HoldTimeout = 1000 * time.Hour })},
 	{name: "a thousand holds at most", always: true, rules: "hold/full", bugs: boundedHolds(1000)},
 	{name: "peeks without an ID", always: true, rules: "hold/peek",
 		bugs: asksOf(driver.OpPeek, func(d *driver.Demand) { d.ID = 0 })},

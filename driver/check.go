@@ -101,7 +101,7 @@ func (d *Demand) check() error {
 	return nil
 }
 
-// holdRange is how much shorter or longer than Holds a hold may be.
+// holdRange is how much shorter or longer than HoldTimeout a hold may be.
 const holdRange = 16
 
 func (d *Demand) checkHold() error {
@@ -110,15 +110,15 @@ func (d *Demand) checkHold() error {
 		return fmt.Errorf("%w demand: %v of %v, which has no holds: wrap its algorithm in "+
 			"algorithm.Budget", ErrInvalid, d.Op, d.Algorithm.Limit())
 	}
-	least, most := h.Holds()/holdRange, h.Holds()*holdRange
+	least, most := h.HoldTimeout()/holdRange, h.HoldTimeout()*holdRange
 	switch {
 	case d.ID == 0:
 		return fmt.Errorf("%w demand: %v without an ID", ErrInvalid, d.Op)
 	case d.N < 0 || d.N > MaxUnits:
 		return fmt.Errorf("%w demand: n is %d, not between 0 and %d", ErrInvalid, d.N, MaxUnits)
-	case d.Op == OpHold && d.Hold != 0 && (d.Hold < least || d.Hold > most):
-		return fmt.Errorf("%w demand: Hold is %v, not 0 or between %v and %v",
-			ErrInvalid, d.Hold, least, most)
+	case d.Op == OpHold && d.HoldTimeout != 0 && (d.HoldTimeout < least || d.HoldTimeout > most):
+		return fmt.Errorf("%w demand: HoldTimeout is %v, not 0 or between %v and %v",
+			ErrInvalid, d.HoldTimeout, least, most)
 	}
 	return nil
 }

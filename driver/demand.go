@@ -60,9 +60,9 @@ type Demand struct {
 	// ID of an OpHold or OpSettle names the hold. It is random, not 0, and never reused; whoever
 	// knows it may settle the hold.
 	ID uint64
-	// Hold, of an OpHold: how long the units are held, from 1/16 of Holds of the algorithm to 16
-	// times as long; 0 is Holds. A hold lasts up to an eighth longer.
-	Hold time.Duration
+	// HoldTimeout, of an OpHold: how long the units are held, from 1/16 of that of the algorithm to
+	// 16 times as long; 0 is that. A hold lasts up to an eighth longer.
+	HoldTimeout time.Duration
 }
 
 // Step runs d's algorithm on a state; see [Algorithm]. It sets Units of takes and forces.
@@ -172,9 +172,9 @@ func (d *Demand) Always() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N 
 // an OpHold would, and changes nothing.
 type Holder interface {
 	Algorithm
-	// Holds returns how long a hold lasts that is not renewed. Then it times out: it does not count
-	// any more. For 24 hours it can still be settled and renewed.
-	Holds() time.Duration
+	// HoldTimeout returns how long a hold lasts that is not renewed. Then it times out: it does not
+	// count any more. For 24 hours it can still be settled and renewed.
+	HoldTimeout() time.Duration
 	// InFlight reports whether the algorithm has nothing but holds, so that settling records
 	// nothing: it limits calls in flight. It has no takes and forces.
 	InFlight() bool

@@ -78,7 +78,7 @@ func (l *ledger) knownUnits(ds []driver.Demand) (units []int64, ok bool) {
 			return nil, false
 		}
 		renew := d
-		renew.Op, renew.N, renew.Hold = driver.OpHold, 0, 0
+		renew.Op, renew.N, renew.HoldTimeout = driver.OpHold, 0, 0
 		if res, err := l.askLocal(renew); err == nil {
 			units[i] = res.Units / l.instances
 		}
@@ -114,9 +114,9 @@ func (l *ledger) tell(d driver.Demand, known int64, unknown bool) {
 			h.sent = d.Needed()
 		}
 		h.demand.Algorithm, h.demand.N = d.Algorithm, max(h.demand.N, d.N)
-		length := cmp.Or(d.Hold, d.Algorithm.(driver.Holder).Holds())
+		length := cmp.Or(d.HoldTimeout, d.Algorithm.(driver.Holder).HoldTimeout())
 		if until := l.now() + length.Microseconds(); until > h.until {
-			h.until, h.demand.Hold = until, d.Hold
+			h.until, h.demand.HoldTimeout = until, d.HoldTimeout
 		}
 	} else {
 		h.used, h.unknown = d.N, unknown
@@ -133,7 +133,7 @@ func (l *ledger) become(h *pendingHold) {
 	l.drop(h)
 	if h.used > 0 {
 		d := h.demand
-		d.Op, d.N, d.ID, d.Hold = driver.OpForce, h.used, 0, 0
+		d.Op, d.N, d.ID, d.HoldTimeout = driver.OpForce, h.used, 0, 0
 		l.owe(d)
 	}
 }
@@ -218,7 +218,7 @@ func (l *ledger) beginHold(h *pendingHold) (d driver.Demand, needsRoom, ok bool)
 	d = h.demand
 	switch {
 	case h.used == 0, h.used > 0 && h.stored > 0:
-		d.Op, d.N, d.Hold = driver.OpSettle, h.used, 0
+		d.Op, d.N, d.HoldTimeout = driver.OpSettle, h.used, 0
 	case h.stored == 0 && h.sent > 0:
 		d.N = h.sent
 	case h.stored >= d.N: // renews

@@ -171,7 +171,7 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 			d.Least = least // the store may hold another part
 			l.tell(d, known[i], unknown)
 		case unknown && isHold(d) && known[i] == 0: // refused here, but the store may hold it
-			d.Op, d.N, d.Hold = driver.OpSettle, 0, 0
+			d.Op, d.N, d.HoldTimeout = driver.OpSettle, 0, 0
 			l.tell(d, 1, unknown)
 		case admitted && writes(d):
 			l.owe(d)

@@ -44,9 +44,9 @@ func roomy(a driver.Algorithm, free *int64) driver.Algorithm {
 	case !ok:
 		return a
 	case h.InFlight():
-		return algorithm.InFlight(h.Limit().Name, driver.MaxUnits).WithTimeout(h.Holds())
+		return algorithm.InFlight(h.Limit().Name, driver.MaxUnits).WithTimeout(h.HoldTimeout())
 	default:
-		return algorithm.Budget(within{h.Inside(), free}).WithTimeout(h.Holds())
+		return algorithm.Budget(within{h.Inside(), free}).WithTimeout(h.HoldTimeout())
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *ledger) trackHold(d driver.Demand, res driver.Result) {
 	settles := d.Op == driver.OpSettle
 	d.N = res.Units
 	if settles || d.N == 0 { // a hold of 0 units is one that the store inside does not have
-		d.Op, d.Hold = driver.OpSettle, 0
+		d.Op, d.HoldTimeout = driver.OpSettle, 0
 	} else {
 		d.Algorithm = roomy(d.Algorithm, new(int64))
 	}

@@ -454,7 +454,7 @@ func TestCallOfHolds(t *testing.T) {
 	minute := algorithm.SlidingLog(driver.PerMinute("minute", 9))
 	budget := algorithm.Budget(minute).WithTimeout(time.Second)
 	hold := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpHold, N: 3, ID: 1<<63 | 5,
-		Hold: 2 * time.Second}
+		HoldTimeout: 2 * time.Second}
 	settle := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpSettle, ID: 7}
 	force := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpForce, N: 2}
 	var c Call

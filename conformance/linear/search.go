@@ -79,7 +79,7 @@ func lengths(d driver.Demand) []int64 {
 	if !ok || d.Op != driver.OpHold {
 		return nil
 	}
-	length := cmp.Or(d.Hold, h.Holds()).Microseconds()
+	length := cmp.Or(d.HoldTimeout, h.HoldTimeout()).Microseconds()
 	return []int64{length, length + 1<<max(0, bits.Len64(uint64(length))-4) - 1}
 }
 

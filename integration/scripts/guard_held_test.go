@@ -53,7 +53,7 @@ func TestGuardDeadlines(t *testing.T) {
 				for length := 4 * time.Second; length < longest; length += length / 12 {
 					id++
 					add(now, driver.Demand{Op: driver.OpHold, N: n, ID: id,
-						Hold: length.Truncate(time.Microsecond)})
+						HoldTimeout: length.Truncate(time.Microsecond)})
 				}
 			}
 			hold(first, tt.held)

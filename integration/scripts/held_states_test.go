@@ -316,7 +316,7 @@ func TestHeldExpiry(t *testing.T) {
 				do(ofBudget(driver.OpHold, 3))
 				kept("a hold", time.Minute)
 				long := ofBudget(driver.OpHold, 0)
-				long.Hold = 16 * time.Minute
+				long.HoldTimeout = 16 * time.Minute
 				for range 8 {
 					do(long)
 				}

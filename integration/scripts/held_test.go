@@ -280,7 +280,8 @@ func heldDemand(r *rand.Rand, a driver.Algorithm, newest uint64) driver.Demand {
 		}
 	}
 	if d.Op == driver.OpHold && r.IntN(3) == 0 {
-		d.Hold = max(h.Holds()/16, time.Duration(r.Int64N(int64(16*h.Holds())))).
+		d.HoldTimeout = max(h.HoldTimeout()/16,
+			time.Duration(r.Int64N(int64(16*h.HoldTimeout())))).
 			Truncate(time.Microsecond)
 	}
 	return d

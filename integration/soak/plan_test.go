@@ -122,11 +122,11 @@ func kindOf(a driver.Algorithm) (kind soakKind, timeout time.Duration) {
 	case !ok:
 		return kindLog, 0
 	case h.InFlight():
-		return kindFlight, h.Holds()
+		return kindFlight, h.HoldTimeout()
 	case a.Limit().Name == "money":
-		return kindMoney, h.Holds()
+		return kindMoney, h.HoldTimeout()
 	default:
-		return kindBudget, h.Holds()
+		return kindBudget, h.HoldTimeout()
 	}
 }
 

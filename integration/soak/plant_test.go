@@ -149,7 +149,7 @@ type lasting struct{ ratelimit.Store }
 
 func (s lasting) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if _, timeout := kindOf(d.Algorithm); d.Op == driver.OpHold {
-		d.Hold = 10 * timeout
+		d.HoldTimeout = 10 * timeout
 	}
 	return s.Store.Take(ctx, d)
 }

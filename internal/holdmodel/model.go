@@ -264,7 +264,7 @@ func (s *step) renew(d driver.Demand) (units int64) {
 
 // place makes own the i-th hold, or a new one if i is -1.
 func (s *step) place(i int, own Hold, d driver.Demand) (units int64) {
-	length := d.Hold
+	length := d.HoldTimeout
 	if length == 0 {
 		length = s.limit.Timeout
 	}

@@ -74,7 +74,7 @@ func (p *Player) Do(d driver.Demand) (want driver.Result) {
 		p.trace = p.trace[1:]
 	}
 	p.trace = append(p.trace, fmt.Sprintf("at %d %v %d (%d) of %v (%v), ID %d, Hold %v, At %d: %+v",
-		p.Now, d.Op, d.N, d.Least, p.Limit.Limit, p.Limit.Timeout, d.ID, d.Hold, d.At, want))
+		p.Now, d.Op, d.N, d.Least, p.Limit.Limit, p.Limit.Timeout, d.ID, d.HoldTimeout, d.At, want))
 	return want
 }
 
@@ -135,9 +135,9 @@ func (p *Player) demand() driver.Demand {
 	case op < 5:
 		d.Op, d.ID = driver.OpPeek, id
 	case op < 12:
-		d.Op, d.ID, d.Hold = driver.OpHold, id, p.length()
+		d.Op, d.ID, d.HoldTimeout = driver.OpHold, id, p.length()
 	case op < 15:
-		d.Op, d.ID, d.Hold, d.N = driver.OpHold, id, p.length(), 0
+		d.Op, d.ID, d.HoldTimeout, d.N = driver.OpHold, id, p.length(), 0
 	case op < 20:
 		d.Op, d.ID = driver.OpSettle, id
 		d.N = p.rand.Int64N(d.N+1) * pick[int64](p.rand, 1, 1, 2)
@@ -150,7 +150,7 @@ func (p *Player) demand() driver.Demand {
 	if p.again.Key != "" && p.Now >= p.retry-1 && p.Now <= p.retry && p.rand.IntN(2) == 0 &&
 		p.again.Needed() <= most {
 		d, d.Algorithm = p.again, p.holder
-		d.Hold = 0
+		d.HoldTimeout = 0
 	}
 	if p.Limit.Inside == nil && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
 		d.Op, d.ID, d.At = driver.OpHold, id, 0
@@ -191,7 +191,7 @@ func (p *Player) calm(d driver.Demand) driver.Demand {
 		}
 		d.N = min(d.N, open)
 		if open == 0 {
-			d.Op, d.N, d.ID, d.Hold = driver.OpPeek, 1, 0, 0
+			d.Op, d.N, d.ID, d.HoldTimeout = driver.OpPeek, 1, 0, 0
 		}
 	}
 	return d

@@ -27,14 +27,14 @@ func TestNew(t *testing.T) {
 			}
 			continue
 		}
-		if h, ok := held.(driver.Holder); !ok || h.Holds() != 20*time.Second {
+		if h, ok := held.(driver.Holder); !ok || h.HoldTimeout() != 20*time.Second {
 			t.Errorf("%s does not hold for 20s: %v, %v", name, held, err)
 		}
 	}
 	if a, _ := New(Block, limit, 0, 0); a.Limit().Window != time.Hour {
 		t.Errorf("the longest block is %v, want 1h", a.Limit().Window)
 	}
-	if a, _ := New(InFlight, limit, 0, 0); a.(driver.Holder).Holds() != time.Minute {
+	if a, _ := New(InFlight, limit, 0, 0); a.(driver.Holder).HoldTimeout() != time.Minute {
 		t.Error("calls in flight are not held for a minute by default")
 	}
 	const day = 24 * time.Hour

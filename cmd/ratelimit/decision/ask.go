@@ -191,7 +191,7 @@ func (c *call) oneByOne(ctx context.Context) error {
 func (c *call) hold(ctx context.Context) (id string, err error) {
 	held := false
 	for i, u := range c.claimed {
-		c.claims[i].Hold = c.holdOf(u)
+		c.claims[i].HoldTimeout = c.holdOf(u)
 		held = held || u.n > 0 && isHolder(u.variant)
 	}
 	r, err := c.reserve(ctx)
@@ -219,7 +219,7 @@ func (c *call) holdOf(u *use) time.Duration {
 	if !ok || !c.opts.Estimate || hold == 0 {
 		return hold
 	}
-	return min(max(hold, holder.Holds()/16), holder.Holds()*16)
+	return min(max(hold, holder.HoldTimeout()/16), holder.HoldTimeout()*16)
 }
 
 // reserve reserves the claims. It waits as long as the options say, and for one more call of the

@@ -71,7 +71,7 @@ func (c *call) name(request int, r *Request) error {
 // or zeros if it has no holds.
 func HoldRange(a driver.Algorithm) (least, longest time.Duration) {
 	if h, ok := a.(driver.Holder); ok {
-		return h.Holds() / 16, h.Holds() * 16
+		return h.HoldTimeout() / 16, h.HoldTimeout() * 16
 	}
 	return 0, 0
 }

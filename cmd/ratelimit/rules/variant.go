@@ -86,7 +86,7 @@ func settleAll(variants []*Variant) {
 		}
 		debt = min(math.Ceil(debt), float64(algorithm.GCRA(limit).Debt().Microseconds()))
 		v.Settles = algorithm.Budget(b.WithDebt(time.Duration(debt) * time.Microsecond)).
-			WithTimeout(v.Algorithm.(algorithm.Held).Holds())
+			WithTimeout(v.Algorithm.(algorithm.Held).HoldTimeout())
 	}
 }
 

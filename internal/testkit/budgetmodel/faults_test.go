@@ -59,8 +59,8 @@ var timed = map[string]fault{
 		}
 	},
 	"a hold lasts too long": func(_ *faulty, d *driver.Demand) {
-		if d.Op == driver.OpHold && d.Hold == 0 {
-			d.Hold = 2 * d.Algorithm.(driver.Holder).Holds()
+		if d.Op == driver.OpHold && d.HoldTimeout == 0 {
+			d.HoldTimeout = 2 * d.Algorithm.(driver.Holder).HoldTimeout()
 		}
 	},
 	"units count from the settlement": func(s *faulty, d *driver.Demand) {

@@ -498,7 +498,7 @@ func (g *game) renew() {
 			if a.limit.Name != name {
 				continue
 			}
-			if want := a.renew(r.at, r.ID, r.Hold); r.units != want {
+			if want := a.renew(r.at, r.ID, r.HoldTimeout); r.units != want {
 				g.must(fmt.Errorf("a renewal of %v: %d units, want %d", a.limit, r.units, want))
 			}
 		}

@@ -137,8 +137,8 @@ var faults = []fault{
 		}},
 	{name: "a hold that times out early", scope: "in flight", calls: 1,
 		before: func(d *driver.Demand, state []byte, _ int64) []byte {
-			if d.Op == driver.OpHold && d.Hold == 0 {
-				d.Hold = micros(tick)
+			if d.Op == driver.OpHold && d.HoldTimeout == 0 {
+				d.HoldTimeout = micros(tick)
 			}
 			return state
 		}},
@@ -191,7 +191,7 @@ func ask(d driver.Demand, state []byte, now int64) driver.Result {
 
 // settled returns a state without the hold of d.
 func settled(d driver.Demand, state []byte, now int64) []byte {
-	d.Op, d.N, d.Least, d.Hold = driver.OpSettle, 0, 0, 0
+	d.Op, d.N, d.Least, d.HoldTimeout = driver.OpSettle, 0, 0, 0
 	if next, keep, _ := d.Step(bytes.Clone(state), now); keep > 0 {
 		return next
 	}

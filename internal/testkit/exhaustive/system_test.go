@@ -76,7 +76,7 @@ func (p place) demand(now int64, c call) driver.Demand {
 		d.ID = ids[c.client]
 	}
 	if c.long {
-		d.Hold = 2 * p.algorithm.(driver.Holder).Holds()
+		d.HoldTimeout = 2 * p.algorithm.(driver.Holder).HoldTimeout()
 	}
 	return d
 }

@@ -39,7 +39,7 @@ type holder struct {
 	of driver.Holder
 }
 
-func (a holder) Holds() time.Duration { return a.of.Holds() }
+func (a holder) Holds() time.Duration { return a.of.HoldTimeout() }
 
 func (a holder) InFlight() bool { return a.of.InFlight() }
 
