@@ -3,6 +3,8 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,6 +109,58 @@ func TestClientWait(t *testing.T) {
 			}
 			stop.Stop()
 			cancel()
+		}
+	})
+}
+
+// TestClientWaitOrder: calls with the same first claim are admitted in the order in which they
+// began, whatever their others. Those behind the first wait, also if they cannot be admitted before
+// their deadlines.
+func TestClientWaitOrder(t *testing.T) {
+	ok := func() error { return nil }
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t, nil)
+		minute := newLimiter(t, store, ratelimit.PerMinute("minute", 1))
+		other := newLimiter(t, store, ratelimit.PerMinute("other", 1000))
+		budget := newBudget(t, store, ratelimit.PerMinute("budget", 1000))
+		one := []ratelimit.Claim{{Limiter: minute, Key: secret, N: 1}}
+		several := append(slices.Clone(one), ratelimit.Claim{Limiter: other, Key: secret, N: 1})
+		held := append(slices.Clone(one), ratelimit.Claim{Limiter: budget, Key: secret, N: 1})
+		counted := grpclimit.WithCounting(func(codes.Code) bool { return true })
+		first := grpclimit.UnaryClientInterceptor(fixed(one...), grpclimit.WithWait())
+		if took, err := invoke(t.Context(), first, ok); took != 0 || err != nil {
+			t.Fatalf("%v, %v", took, err)
+		}
+		var admitted []string
+		for name, i := range map[string]grpc.UnaryClientInterceptor{
+			"1": first,
+			"2": grpclimit.UnaryClientInterceptor(fixed(several...), grpclimit.WithWait()),
+			"3": grpclimit.UnaryClientInterceptor(fixed(held...), grpclimit.WithWait(), counted),
+			"4": first,
+		} {
+			go func() {
+				time.Sleep(time.Duration(name[0]) * time.Millisecond)
+				_, err := invoke(t.Context(), i, func() error {
+					admitted = append(admitted, name)
+					return nil
+				})
+				if err != nil {
+					t.Errorf("call %s: %v", name, err)
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		took, err := invoke(ctx, first, ok) // behind four, of which each waits for a minute
+		checkStatus(t, err, codes.DeadlineExceeded)
+		if took != 5*time.Second {
+			t.Errorf("a call behind others took %v", took)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := strings.Join(admitted, ""); got != "1234" {
+			t.Errorf("admitted in the order %s", got)
 		}
 	})
 }

@@ -61,15 +61,14 @@ func WithPushback() Option {
 	return func(o *options) { o.pushback = true }
 }
 
-// WithWait makes a client wait until a call is admitted, instead of refusing it at once. If the
-// first call of its queue needs no more units than this call and has to wait until its deadline or
-// longer, the call is refused at once. What is held under a Budget or a limit of calls in flight
-// may be free at any time, so a call that waits for them is not refused before its deadline.
+// WithWait makes a client wait until a call is admitted, as [ratelimit.WaitAll] does: calls with the
+// same limiter and key in their first claim are admitted in the order in which they began. Others
+// have no order among them.
 //
-// Calls with one claim are admitted in the order in which they began, as by
-// [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire]. If too many wait for a key, the next
-// is refused at once, without a RetryInfo. There is no order among calls with several claims, with
-// several units in flight, or with [WithCounting]: each retries when its limits may admit it.
+// The first of a queue is refused at once if it has to wait until its deadline or longer, and those
+// behind it are not. What is held under a Budget or a limit of calls in flight may be free at any
+// time, so a call that waits for that is not refused before its deadline. If too many wait for a
+// key ([ratelimit.ErrQueueFull]), the next is refused at once, without a RetryInfo.
 //
 // With [WithMessages], SendMsg waits too. The interceptors of servers panic if they get this
 // option.
