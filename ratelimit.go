@@ -57,8 +57,8 @@ import (
 // Errors wrap [ErrInvalid] if the key is empty or n is negative or too large, [ErrExceedsLimit] if
 // n is more than [Limiter.Max], [ErrUnavailable] if the store left the call undecided or the
 // context has ended, or [errors.ErrUnsupported] if the store cannot run the algorithm or cannot
-// decide several limits together. Beside an error the Result is zero, except as [Limiter.WaitN]
-// says.
+// decide several limits together. With an error the Result is zero; [Limiter.WaitN] is the
+// exception.
 //
 // The units of a limit of calls in flight are held, not taken: AllowN, Force and WaitN return an
 // error that wraps [ErrInvalid]; use [Limiter.Reserve] and [Limiter.Acquire].

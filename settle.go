@@ -203,8 +203,8 @@ func (s *state) repeatLocked(pause time.Duration, err error) {
 // unnamed is the number of a claim for which there is none.
 const unnamed = -1
 
-// bare returns numbers for all claims, of which the one with a Budget has the number in n. Like
-// named, it runs without the lock, and so reads no N of the claims.
+// bare returns a number for each claim: only the claim with a Budget gets the one in n. Like named,
+// it runs without the lock, and so reads no N of the claims.
 func (r *Reservation) bare(n []int64) ([]int64, error) {
 	numbers, at := r.numbers(), -1
 	if len(n) == 0 {

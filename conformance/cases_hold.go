@@ -87,9 +87,9 @@ var holdRules = []rule{
 		check: budgets(checkSettleAtOnce)},
 	{name: "settle/instant", says: saysInstant, check: logs(checkSettleInstant)},
 	{name: "op/force-at",
-		says: "At, of an OpForce: a log adds the units to its first record of this time or " +
-			"later, if there is one in the window, in µs since the epoch; 0 records them now. " +
-			"Other algorithms ignore it.", check: budgets(checkForceAt)},
+		says: "At, of an OpForce, is a time in µs since the epoch: a log adds the units to its " +
+			"first record of this time or later, if there is one in the window. 0 records them " +
+			"now. Other algorithms ignore it.", check: budgets(checkForceAt)},
 
 	{name: "takeall/hold-refused-leaves-nothing", says: saysAtomic,
 		check: held(checkHoldRefusedTogether)},

@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	saysLeast = "Least, of an OpTake or OpHold of N units: if it is not 0, a part of N is " +
-		"enough. Before the demand is decided, N becomes what is free (the Remaining of an " +
-		"OpPeek), no less than Least and no more than N was, which may exceed Max."
-	saysLeastAll = "In a TakeAll it becomes what is free under all demands with a Least, whose N " +
+	saysLeast = "Least, of an OpTake or OpHold: if it is not 0, the demand takes as much as is " +
+		"free (the Remaining of an OpPeek), between Least and N, which may exceed Max."
+	saysLeastAll = "In a TakeAll it takes what is free under all demands with a Least, whose N " +
 		"and Least have to be equal."
 )
 

@@ -49,13 +49,13 @@ type Demand struct {
 	Algorithm Algorithm // the rule that decides
 	Op        Op        // zero is OpTake
 	N         int64     // units, from 1 to MaxUnits; OpReset ignores it; OpHold, OpSettle: from 0
-	// Least, of an OpTake or OpHold of N units: if it is not 0, a part of N is enough. Before the
-	// demand is decided, N becomes what is free (the Remaining of an OpPeek), no less than Least
-	// and no more than N was, which may exceed Max. In a TakeAll it becomes what is free under all
-	// demands with a Least, whose N and Least have to be equal.
+	// Least, of an OpTake or OpHold: if it is not 0, the demand takes as much as is free (the
+	// Remaining of an OpPeek), between Least and N, which may exceed Max. In a TakeAll it takes
+	// what is free under all demands with a Least, whose N and Least have to be equal.
 	Least int64
-	// At, of an OpForce: a log adds the units to its first record of this time or later, if there
-	// is one in the window, in µs since the epoch; 0 records them now. Other algorithms ignore it.
+	// At, of an OpForce, is a time in µs since the epoch: a log adds the units to its first record
+	// of this time or later, if there is one in the window. 0 records them now. Other algorithms
+	// ignore it.
 	At int64
 	// ID of an OpHold or OpSettle names the hold. It is random, not 0, and never reused; whoever
 	// knows it may settle the hold.
