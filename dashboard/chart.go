@@ -24,7 +24,7 @@ func (h *history) chart(s *series) (c chart) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range columns { // from left to right, the oldest first
-		sum := h.sum(s, (columns-1-i)*columnSeconds, columnSeconds)
+		sum := h.sumLocked(s, (columns-1-i)*columnSeconds, columnSeconds)
 		admittedOf[i] = sum[admitted]
 		allOf[i] = sum[admitted] + sum[refused] + sum[undecided]
 		c.highest = max(c.highest, allOf[i])

@@ -202,9 +202,9 @@ func (h *history) noteBlocks(limits []ratelimit.Algorithm) {
 // index returns the index in the rings of the second that ended so many seconds before the last.
 func (h *history) index(ago int) int { return (h.last - ago + span) % span }
 
-// sum returns the decisions of a limit by kind in n seconds, the last of which ended so many
-// seconds before the last of all. The lock is held.
-func (h *history) sum(s *series, ago, n int) (c counts) {
+// sumLocked returns the decisions of a limit by kind in n seconds, the last of which ended so many
+// seconds before the last of all.
+func (h *history) sumLocked(s *series, ago, n int) (c counts) {
 	for i := range n {
 		for k, n := range s.ring[h.index(ago+i)] {
 			c[k] += int64(n)

@@ -44,7 +44,7 @@ func (l *ledger) trackBlock(d driver.Demand, res driver.Result, admitted bool, s
 		return
 	}
 	if newest || lifted {
-		l.forget(d)
+		l.forgetLocked(d)
 	}
 	if lifted || res.ResetAfter == 0 {
 		return
@@ -58,9 +58,9 @@ func (l *ledger) trackBlock(d driver.Demand, res driver.Result, admitted bool, s
 	}
 }
 
-// mayBeBlocked reports whether d asks about a block that may be one for which there was no room. mu
-// is held.
-func (l *ledger) mayBeBlocked(d driver.Demand) bool {
+// mayBeBlockedLocked reports whether d asks about a block that may be one for which there was no
+// room.
+func (l *ledger) mayBeBlockedLocked(d driver.Demand) bool {
 	if !isBlock(d.Algorithm) || d.Op > driver.OpPeek || !time.Now().Before(l.untrackedBlock) {
 		return false
 	}

@@ -43,9 +43,8 @@ const remembered = 24 * time.Hour
 // isHold reports whether d asks about the hold of its ID.
 func isHold(d driver.Demand) bool { return d.Op == driver.OpHold || d.Op == driver.OpSettle }
 
-// hold returns the pending hold that d asks about, or nil. mu is held, as in knownUnits, tell,
-// drop and fallDue.
-func (l *ledger) hold(d driver.Demand) *pendingHold {
+// holdLocked returns the pending hold that d asks about, or nil.
+func (l *ledger) holdLocked(d driver.Demand) *pendingHold {
 	if s := l.holds[idOf(d)]; s != nil && isHold(d) {
 		return s.holds[d.ID]
 	}
@@ -60,18 +59,18 @@ func (l *ledger) isPending(d driver.Demand) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hold(d) != nil
+	return l.holdLocked(d) != nil
 }
 
-// knownUnits returns how many units each of ds holds locally. It reports false if one of ds cannot
-// be decided, because only the store inside may know its hold.
-func (l *ledger) knownUnits(ds []driver.Demand) (units []int64, ok bool) {
+// knownUnitsLocked returns how many units each of ds holds locally. It reports false if one of ds
+// cannot be decided, because only the store inside may know its hold.
+func (l *ledger) knownUnitsLocked(ds []driver.Demand) (units []int64, ok bool) {
 	units = make([]int64, len(ds))
 	for i, d := range ds {
 		if !isHold(d) {
 			continue
 		}
-		if h := l.hold(d); h != nil && h.used != open {
+		if h := l.holdLocked(d); h != nil && h.used != open {
 			if d.Always() || h.used == 0 {
 				continue // settled: nothing is held
 			}
@@ -93,10 +92,10 @@ func (l *ledger) knownUnits(ds []driver.Demand) (units []int64, ok bool) {
 	return units, true
 }
 
-// tell makes the store inside be told what was decided about d's hold. known is how many units it
-// held locally before, and unknown reports whether d may have arrived in the store.
-func (l *ledger) tell(d driver.Demand, known int64, unknown bool) {
-	h := l.hold(d)
+// tellLocked makes the store inside be told what was decided about d's hold. known is how many
+// units it held locally before, and unknown reports whether d may have arrived in the store.
+func (l *ledger) tellLocked(d driver.Demand, known int64, unknown bool) {
+	h := l.holdLocked(d)
 	switch {
 	case h == nil:
 		h = &pendingHold{stored: known, used: open}
@@ -125,16 +124,16 @@ func (l *ledger) tell(d driver.Demand, known int64, unknown bool) {
 			return
 		}
 	}
-	l.fallDue(h)
+	l.fallDueLocked(h)
 }
 
 // become makes a settled hold that the store cannot have a debt.
 func (l *ledger) become(h *pendingHold) {
-	l.drop(h)
+	l.dropLocked(h)
 	if h.used > 0 {
 		d := h.demand
 		d.Op, d.N, d.ID, d.HoldTimeout = driver.OpForce, h.used, 0, 0
-		l.owe(d)
+		l.oweLocked(d)
 	}
 }
 
@@ -153,8 +152,8 @@ func (l *ledger) addHold(h *pendingHold) {
 	l.held.Add(1)
 }
 
-// drop removes h.
-func (l *ledger) drop(h *pendingHold) {
+// dropLocked removes h.
+func (l *ledger) dropLocked(h *pendingHold) {
 	delete(h.state.holds, h.demand.ID)
 	l.held.Add(-1)
 	if len(h.state.holds) == 0 {
@@ -171,7 +170,7 @@ func (l *ledger) forgetHolds(id stateID) {
 	}
 }
 
-func (l *ledger) fallDue(h *pendingHold) {
+func (l *ledger) fallDueLocked(h *pendingHold) {
 	if !h.due {
 		h.due = true
 		l.dueHolds = append(l.dueHolds, h)
@@ -202,7 +201,7 @@ func (l *ledger) postpone(h *pendingHold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.due = false
-	l.fallDue(h)
+	l.fallDueLocked(h)
 }
 
 // beginHold returns what the store inside is to be told about h, which was due, and whether that
@@ -211,7 +210,7 @@ func (l *ledger) beginHold(h *pendingHold) (d driver.Demand, needsRoom, ok bool)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.due = false
-	if l.hold(h.demand) != h || h.asking || h.used == open && h.until < l.now() {
+	if l.holdLocked(h.demand) != h || h.asking || h.used == open && h.until < l.now() {
 		return d, false, false
 	}
 	h.asking = true
@@ -237,7 +236,7 @@ func (l *ledger) finishHold(
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.asking = false
-	if l.hold(h.demand) != h {
+	if l.holdLocked(h.demand) != h {
 		return false // reset meanwhile
 	}
 	isOpen, done, lost := h.used == open, false, false
@@ -267,11 +266,11 @@ func (l *ledger) finishHold(
 	}
 	switch {
 	case done:
-		l.drop(h)
+		l.dropLocked(h)
 	case !isOpen && h.stored == 0 && h.sent == 0:
 		l.become(h)
 	default:
-		l.fallDue(h)
+		l.fallDueLocked(h)
 	}
 	return h.stored > 0
 }
@@ -285,7 +284,7 @@ func (l *ledger) expireHolds() {
 				return
 			}
 			if h.used == open && !h.asking && h.until+remembered.Microseconds() < now {
-				l.drop(h)
+				l.dropLocked(h)
 			}
 		}
 	}

@@ -141,10 +141,10 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasRoom(ds) || slices.ContainsFunc(ds, l.mayBeBlocked) {
+	if !l.hasRoomLocked(ds) || slices.ContainsFunc(ds, l.mayBeBlockedLocked) {
 		return errNoRoom
 	}
-	known, ok := l.knownUnits(ds)
+	known, ok := l.knownUnitsLocked(ds)
 	if !ok {
 		return errNotLocal
 	}
@@ -169,12 +169,12 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 		switch {
 		case admitted && isHold(d):
 			d.Least = least // the store may hold another part
-			l.tell(d, known[i], unknown)
+			l.tellLocked(d, known[i], unknown)
 		case unknown && isHold(d) && known[i] == 0: // refused here, but the store may hold it
 			d.Op, d.N, d.HoldTimeout = driver.OpSettle, 0, 0
-			l.tell(d, 1, unknown)
+			l.tellLocked(d, 1, unknown)
 		case admitted && writes(d):
-			l.owe(d)
+			l.oweLocked(d)
 		}
 	}
 	return nil
@@ -209,15 +209,15 @@ func (l *ledger) track(d driver.Demand, res driver.Result, admitted bool, seen i
 func (l *ledger) reset(d driver.Demand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forget(d)
+	l.forgetLocked(d)
 }
 
-// forget is reset. mu is held.
-func (l *ledger) forget(d driver.Demand) {
+// forgetLocked is reset.
+func (l *ledger) forgetLocked(d driver.Demand) {
 	d.Op, d.N, d.At = driver.OpReset, 0, 0
 	_, _ = l.askLocal(d) // it fails only when closed
 	if o := l.debts[idOf(d)]; o != nil {
-		l.reduce(o, o.units)
+		l.reduceLocked(o, o.units)
 	}
 	l.forgetHolds(idOf(d))
 }
@@ -234,7 +234,7 @@ func (l *ledger) begin(d driver.Demand) (a *attempt, isNew bool) {
 	case o.attempt != nil:
 		return o.attempt, false
 	}
-	return l.newAttempt(o), true
+	return l.newAttemptLocked(o), true
 }
 
 // beginSome returns new attempts to record debts, as many as there are and at most n.
@@ -247,7 +247,7 @@ func (l *ledger) beginSome(n int) []*attempt {
 			break
 		}
 		if o.attempt == nil {
-			attempts = append(attempts, l.newAttempt(o))
+			attempts = append(attempts, l.newAttemptLocked(o))
 		}
 	}
 	return attempts
@@ -261,7 +261,7 @@ func (l *ledger) finish(a *attempt, result outcome, err error) {
 		o.unknown++
 	}
 	if result == settled || o.unknown == maxUnknown && !isBlock(o.force.Algorithm) {
-		l.reduce(o, a.units)
+		l.reduceLocked(o, a.units)
 		o.unknown = 0
 	}
 	o.attempt, a.err = nil, err
@@ -279,16 +279,16 @@ func (l *ledger) expire() {
 		if checked++; checked > expireBatch {
 			return
 		}
-		if o.attempt == nil && l.unexpired(o) == 0 {
-			l.reduce(o, o.units)
+		if o.attempt == nil && l.unexpiredLocked(o) == 0 {
+			l.reduceLocked(o, o.units)
 		}
 	}
 }
 
-// hasRoom reports whether there is room for the debts and pending holds that ds may become. Both
-// their number and the bytes of their keys are bounded: a key is held whole, since the store needs
-// it. mu is held, as in owe, reduce, newAttempt and unexpired.
-func (l *ledger) hasRoom(ds []driver.Demand) bool {
+// hasRoomLocked reports whether there is room for the debts and pending holds that ds may become.
+// Both their number and the bytes of their keys are bounded: a key is held whole, since the store
+// needs it.
+func (l *ledger) hasRoomLocked(ds []driver.Demand) bool {
 	more, bytes := 0, 0
 	for _, d := range ds {
 		id := idOf(d)
@@ -299,7 +299,7 @@ func (l *ledger) hasRoom(ds []driver.Demand) bool {
 		case writes(d) && l.debts[id] == nil:
 			more++
 			bytes += len(d.Key)
-		case isHold(d) && l.hold(d) == nil:
+		case isHold(d) && l.holdLocked(d) == nil:
 			more++
 		}
 	}
@@ -315,8 +315,8 @@ func (l *ledger) own(id stateID) stateID {
 	return id
 }
 
-// owe adds d's units to the debt on its state.
-func (l *ledger) owe(d driver.Demand) {
+// oweLocked adds d's units to the debt on its state.
+func (l *ledger) oweLocked(d driver.Demand) {
 	o := l.debts[idOf(d)]
 	if o == nil {
 		id := l.own(idOf(d))
@@ -336,9 +336,9 @@ func (l *ledger) owe(d driver.Demand) {
 	o.force = driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpForce}
 }
 
-// reduce removes units from a debt, and the debt with the last of them. A block whose end is later
-// than units, an end too, stays as it is.
-func (l *ledger) reduce(o *debt, units int64) {
+// reduceLocked removes units from a debt, and the debt with the last of them. A block whose end is
+// later than units, an end too, stays as it is.
+func (l *ledger) reduceLocked(o *debt, units int64) {
 	if o.units > units && isBlock(o.force.Algorithm) {
 		return
 	}
@@ -351,16 +351,17 @@ func (l *ledger) reduce(o *debt, units int64) {
 	}
 }
 
-// newAttempt begins an attempt on a debt that has none.
-func (l *ledger) newAttempt(o *debt) *attempt {
+// newAttemptLocked begins an attempt on a debt that has none.
+func (l *ledger) newAttemptLocked(o *debt) *attempt {
 	a := &attempt{debt: o, units: o.units, force: o.force, done: make(chan struct{})}
-	a.force.N = l.unexpired(o) // before others see the attempt: the algorithm may panic
+	a.force.N = l.unexpiredLocked(o) // before others see the attempt: the algorithm may panic
 	o.attempt = a
 	return a
 }
 
-// unexpired returns how many units of o are still in the window, according to the local store.
-func (l *ledger) unexpired(o *debt) int64 {
+// unexpiredLocked returns how many units of o are still in the window, according to the local
+// store.
+func (l *ledger) unexpiredLocked(o *debt) int64 {
 	if isBlock(o.force.Algorithm) {
 		if _, err := l.askLocal(peekOf(o.force)); err != nil {
 			return 0 // the block has ended, and there is no room to peek at its key

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// delay sets when the requests that wait and the next one, of a caller with this context, are due:
-// Shared.Linger after the first of them, but no later than in the middle of the time that one of
-// the callers has. mu is held.
-func (q *Queue) delay(ctx context.Context) {
+// delayLocked sets when the requests that wait and the next one, of a caller with this context, are
+// due: Shared.Linger after the first of them, but no later than in the middle of the time that one
+// of the callers has.
+func (q *Queue) delayLocked(ctx context.Context) {
 	wait := q.Shared.Linger
 	if wait == 0 {
 		return
@@ -18,7 +18,7 @@ func (q *Queue) delay(ctx context.Context) {
 		wait = min(wait, deadline.Sub(now)/2)
 	}
 	due := now.Add(wait)
-	if len(q.waiting()) > 0 && !due.Before(q.due) {
+	if len(q.waitingLocked()) > 0 && !due.Before(q.due) {
 		return
 	}
 	q.due = due
@@ -36,10 +36,10 @@ func (q *Queue) onDue() {
 	q.startWorker()
 }
 
-// ready reports whether there are requests to send now: they fill a batch or are due. maxGroups
-// requests count as full, even of one group: to find the groups earlier would cost each call a
-// lookup. mu is held.
-func (q *Queue) ready() bool {
-	n := len(q.waiting())
+// readyLocked reports whether there are requests to send now: they fill a batch or are due.
+// maxGroups requests count as full, even of one group: to find the groups earlier would cost each
+// call a lookup.
+func (q *Queue) readyLocked() bool {
+	n := len(q.waitingLocked())
 	return n > 0 && (n >= maxGroups || q.Shared.Linger == 0 || !time.Now().Before(q.due))
 }

@@ -33,8 +33,8 @@ func testLingering(t *testing.T, test func(l *lingering)) {
 		test(l)
 		l.calls.Wait()
 		synctest.Wait()
-		if q.running != 0 || len(q.waiting()) > 0 {
-			t.Errorf("%d workers and %d requests are left", q.running, len(q.waiting()))
+		if q.running != 0 || len(q.waitingLocked()) > 0 {
+			t.Errorf("%d workers and %d requests are left", q.running, len(q.waitingLocked()))
 		}
 	})
 }

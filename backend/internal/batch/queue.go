@@ -130,10 +130,10 @@ func (q *Queue) enqueue(ctx context.Context, r *request) error {
 		return fmt.Errorf("%w: the client has not ended %d batches in time",
 			driver.ErrUnavailable, MaxAbandoned)
 	}
-	if !q.reserve() {
+	if !q.reserveLocked() {
 		return fmt.Errorf("%w: %d requests wait already", driver.ErrUnavailable, MaxQueued)
 	}
-	q.delay(ctx)
+	q.delayLocked(ctx)
 	r.enqueued = q.Shared.tick.Load()
 	q.requests = append(q.requests, r)
 	if !q.watched {
@@ -144,10 +144,10 @@ func (q *Queue) enqueue(ctx context.Context, r *request) error {
 	return nil
 }
 
-// reserve makes sure that there is room for one more request. It doubles the places of the queue,
-// so that few requests touch what all queues share. mu is held.
-func (q *Queue) reserve() bool {
-	if len(q.waiting()) < q.reserved {
+// reserveLocked makes sure that there is room for one more request. It doubles the places of the
+// queue, so that few requests touch what all queues share.
+func (q *Queue) reserveLocked() bool {
+	if len(q.waitingLocked()) < q.reserved {
 		return true
 	}
 	more := max(q.reserved, 1)
@@ -159,18 +159,18 @@ func (q *Queue) reserve() bool {
 	return true
 }
 
-// waiting returns the requests that have not been dequeued. mu is held.
-func (q *Queue) waiting() []*request { return q.requests[q.head:] }
+// waitingLocked returns the requests that have not been dequeued.
+func (q *Queue) waitingLocked() []*request { return q.requests[q.head:] }
 
-// dequeue removes the first n requests that wait. It moves the others only when they fill no more
-// than half of the slice, so that a long queue costs each request little. mu is held.
-func (q *Queue) dequeue(n int) {
-	clear(q.waiting()[:n])
+// dequeueLocked removes the first n requests that wait. It moves the others only when they fill no
+// more than half of the slice, so that a long queue costs each request little.
+func (q *Queue) dequeueLocked(n int) {
+	clear(q.waitingLocked()[:n])
 	if q.head += n; 2*q.head >= len(q.requests) {
 		q.requests = slices.Delete(q.requests, 0, q.head)
 		q.head = 0
 	}
-	left := len(q.waiting())
+	left := len(q.waitingLocked())
 	q.Shared.queued.Add(int64(left - q.reserved))
 	q.reserved = left
 }
@@ -182,7 +182,7 @@ func (q *Queue) startWorker() {
 	if q.Single {
 		most = MaxAbandoned
 	}
-	if q.running < most && q.ready() {
+	if q.running < most && q.readyLocked() {
 		q.running++
 		go q.work()
 	}
@@ -212,16 +212,16 @@ func (q *Queue) next(w *worker) bool {
 	if w.abandoned {
 		q.abandoned--
 		q.Shared.abandoned.Add(-1)
-		q.remove(w)
+		q.removeLocked(w)
 		return false
 	}
-	if !q.ready() {
+	if !q.readyLocked() {
 		q.running--
-		q.remove(w)
+		q.removeLocked(w)
 		q.Shared.workers.Put(w)
 		return false
 	}
-	n := min(len(q.waiting()), maxRequests)
+	n := min(len(q.waitingLocked()), maxRequests)
 	if q.Single {
 		n = 1
 	}
@@ -229,14 +229,14 @@ func (q *Queue) next(w *worker) bool {
 		w.index = len(q.workers)
 		q.workers = append(q.workers, w)
 	}
-	w.requests = append(w.requests, q.waiting()[:n]...)
+	w.requests = append(w.requests, q.waitingLocked()[:n]...)
 	w.started = q.Shared.tick.Load()
-	q.dequeue(n)
+	q.dequeueLocked(n)
 	return true
 }
 
-// remove removes w from the list of workers, if it is there. mu is held.
-func (q *Queue) remove(w *worker) {
+// removeLocked removes w from the list of workers, if it is there.
+func (q *Queue) removeLocked(w *worker) {
 	if w.index < 0 {
 		return
 	}

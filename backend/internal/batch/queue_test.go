@@ -650,19 +650,19 @@ func TestDequeue(t *testing.T) {
 	var next, queued int64
 	for _, n := range []int{1, 1, 1, 90, 3, 0, 4} {
 		for range 100 / (n + 1) {
-			q.reserve()
+			q.reserveLocked()
 			q.requests = append(q.requests, &request{enqueued: queued})
 			queued++
 		}
-		n = min(n, len(q.waiting()))
-		for _, r := range q.waiting()[:n] {
+		n = min(n, len(q.waitingLocked()))
+		for _, r := range q.waitingLocked()[:n] {
 			if r.enqueued != next {
 				t.Fatalf("request %d is dequeued, want %d", r.enqueued, next)
 			}
 			next++
 		}
-		q.dequeue(n)
-		if left := len(q.waiting()); int64(left) != queued-next ||
+		q.dequeueLocked(n)
+		if left := len(q.waitingLocked()); int64(left) != queued-next ||
 			q.Shared.queued.Load() != int64(left) {
 			t.Fatalf("%d wait and %d are counted, want %d",
 				left, q.Shared.queued.Load(), queued-next)
@@ -673,7 +673,7 @@ func TestDequeue(t *testing.T) {
 			}
 		}
 	}
-	if queued < 100 || q.waiting()[0].enqueued != next {
-		t.Fatalf("%d requests, the first of %d that wait is %d", queued, len(q.waiting()), next)
+	if queued < 100 || q.waitingLocked()[0].enqueued != next {
+		t.Fatalf("%d requests, the first of %d that wait is %d", queued, len(q.waitingLocked()), next)
 	}
 }

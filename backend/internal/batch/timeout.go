@@ -16,31 +16,31 @@ import (
 func (q *Queue) onTick(now, previous int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.postpone(previous, now-1)
+	q.postponeLocked(previous, now-1)
 	overdue := now - ticksPerTimeout
 	n := 0
-	for _, r := range q.waiting() {
+	for _, r := range q.waitingLocked() {
 		if r.enqueued > overdue {
 			break
 		}
-		q.fail(r, queued)
+		q.failLocked(r, queued)
 		n++
 	}
 	if n > 0 {
-		q.dequeue(n)
+		q.dequeueLocked(n)
 	}
-	wait := len(q.waiting()) > 0
+	wait := len(q.waitingLocked()) > 0
 	for _, w := range q.workers {
 		for _, r := range w.requests {
 			if r.enqueued <= overdue {
-				q.fail(r, queued)
-				q.fail(r, sent)
+				q.failLocked(r, queued)
+				q.failLocked(r, sent)
 			} else {
 				wait = true
 			}
 		}
 		if w.started <= overdue && !w.abandoned {
-			q.abandon(w)
+			q.abandonLocked(w)
 		}
 		wait = wait || !w.abandoned
 	}
@@ -48,12 +48,12 @@ func (q *Queue) onTick(now, previous int64) bool {
 	return wait
 }
 
-// postpone changes the date of requests and batches from one tick to another. mu is held.
-func (q *Queue) postpone(from, to int64) {
+// postponeLocked changes the date of requests and batches from one tick to another.
+func (q *Queue) postponeLocked(from, to int64) {
 	if from == to {
 		return
 	}
-	for _, r := range slices.Backward(q.waiting()) {
+	for _, r := range slices.Backward(q.waitingLocked()) {
 		if r.enqueued != from {
 			break
 		}
@@ -71,8 +71,8 @@ func (q *Queue) postpone(from, to int64) {
 	}
 }
 
-// fail answers r with a timeout, if it is in this state. mu is held.
-func (q *Queue) fail(r *request, state uint32) {
+// failLocked answers r with a timeout, if it is in this state.
+func (q *Queue) failLocked(r *request, state uint32) {
 	if !r.state.CompareAndSwap(state, answered) {
 		return
 	}
@@ -86,8 +86,8 @@ func (q *Queue) fail(r *request, state uint32) {
 	r.done <- struct{}{}
 }
 
-// abandon starts another worker in place of w, which ends when its batch does. mu is held.
-func (q *Queue) abandon(w *worker) {
+// abandonLocked starts another worker in place of w, which ends when its batch does.
+func (q *Queue) abandonLocked(w *worker) {
 	w.abandoned = true
 	close(w.done)
 	q.running--
