@@ -6,8 +6,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// A decider is an algorithm whose Step is a Decide.
-type decider interface {
+// A fieldStepper is an algorithm whose Step is a Decide.
+type fieldStepper interface {
 	Limit() driver.Limit
 	Decide(state []byte, now int64, op driver.Op, n, at int64) (
 		next []byte, keep time.Duration, allowed bool,
@@ -15,7 +15,7 @@ type decider interface {
 }
 
 // step is Step by Decide.
-func step(a decider, state []byte, now int64, d driver.Demand) (
+func step(a fieldStepper, state []byte, now int64, d driver.Demand) (
 	next []byte, keep time.Duration, res driver.Result,
 ) {
 	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter =

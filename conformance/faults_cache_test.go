@@ -101,7 +101,7 @@ func caching(fault cacheFault) bugs {
 		elapsed := time.Duration(r.clock()-c.at) * time.Microsecond
 		holds, last := true, time.Duration(0)
 		for i, d := range ds {
-			n, than := d.Needed(), c.ds[i].Needed()
+			n, than := d.LeastUnits(), c.ds[i].LeastUnits()
 			if fault.parts {
 				n = d.N
 			}

@@ -21,7 +21,7 @@ var lives = []int{1, 2, 5, 1, 1, 10, 5}
 // the history checked.
 func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
-	rec := &recorder{env: e, client: client,
+	rec := &callRecorder{env: e, client: client,
 		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)},
 		held: algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4,
 			Window: window})),
@@ -61,8 +61,8 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	}
 }
 
-// recorder makes calls and records them.
-type recorder struct {
+// callRecorder makes calls and records them.
+type callRecorder struct {
 	*env
 	client  func(*env, int) driver.Store
 	limits  []driver.Algorithm
@@ -75,7 +75,7 @@ type recorder struct {
 }
 
 // calls makes four calls as client c.
-func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
+func (rec *callRecorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 	for range 4 {
 		ds := []driver.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
 		if !rec.lacks("takeall") && r.IntN(3) == 0 {
@@ -118,7 +118,7 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 
 // extendCached moves the beginning of each cached refusal before the calls that it need not count:
 // those that had not returned, and with two clients any of this round.
-func (rec *recorder) extendCached(recorded [][]Operation) {
+func (rec *callRecorder) extendCached(recorded [][]Operation) {
 	made := slices.Concat(recorded...)
 	for _, ops := range recorded {
 		for i := range ops {

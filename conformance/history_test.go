@@ -164,7 +164,7 @@ func TestExtendCached(t *testing.T) {
 		{{Call: 4, Return: 5, Results: stored}, {Call: 6, Return: 7, Results: refusal}},
 		{{Call: 2, Return: 6, Results: refusal}},
 	}
-	(&recorder{env: new(env)}).extendCached(recorded)
+	(&callRecorder{env: new(env)}).extendCached(recorded)
 	var calls []time.Duration
 	for _, ops := range recorded {
 		for _, op := range ops {

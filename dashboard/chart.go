@@ -19,7 +19,7 @@ const (
 	chartHeight   = 99
 )
 
-func (h *history) chart(s *series) (c chart) {
+func (h *timeline) chart(s *series) (c chart) {
 	var allOf, admittedOf [columns]int64
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -72,7 +72,7 @@ type Subject struct {
 // each; all further limits are one, with the name "_other". Create one with [New].
 type Page struct {
 	opts    Options
-	history history
+	history timeline
 	refused since
 	viewers viewers
 	token   string // of forms, which pages of other origins cannot read

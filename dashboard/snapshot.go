@@ -62,7 +62,7 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 	return s
 }
 
-func (h *history) view(l *series) limitView {
+func (h *timeline) view(l *series) limitView {
 	limit := *l.limit.Load()
 	shown := rate(limit)
 	if l.block.Load() {

@@ -94,7 +94,7 @@ func (d *Demand) check() error {
 		limit.Window > MaxWindow {
 		return limit.Validate()
 	}
-	if n := d.Needed(); n > limit.Max && (d.Op <= OpPeek || d.Op == OpHold) {
+	if n := d.LeastUnits(); n > limit.Max && (d.Op <= OpPeek || d.Op == OpHold) {
 		return fmt.Errorf("%w: %d units, but %v admits at most %d",
 			ErrExceedsLimit, n, limit, limit.Max)
 	}
@@ -132,7 +132,7 @@ func checkDistinct(ds []Demand) error {
 		for i := range ds {
 			for j := range i {
 				if ds[i].Key == ds[j].Key &&
-					historyOf(ds[i].Algorithm) == historyOf(ds[j].Algorithm) {
+					stateNameOf(ds[i].Algorithm) == stateNameOf(ds[j].Algorithm) {
 					return duplicate(ds[i])
 				}
 			}
@@ -141,11 +141,11 @@ func checkDistinct(ds []Demand) error {
 	}
 	type state struct {
 		key string
-		history
+		stateName
 	}
 	seen := make(map[state]struct{}, len(ds))
 	for i := range ds {
-		s := state{ds[i].Key, historyOf(ds[i].Algorithm)}
+		s := state{ds[i].Key, stateNameOf(ds[i].Algorithm)}
 		if _, ok := seen[s]; ok {
 			return duplicate(ds[i])
 		}
@@ -154,10 +154,10 @@ func checkDistinct(ds []Demand) error {
 	return nil
 }
 
-// history identifies a state, together with the key.
-type history struct{ limit, algorithm string }
+// stateName identifies a state, together with the key.
+type stateName struct{ limit, algorithm string }
 
-func historyOf(a Algorithm) history { return history{a.Limit().Name, a.Name()} }
+func stateNameOf(a Algorithm) stateName { return stateName{a.Limit().Name, a.Name()} }
 
 func duplicate(d Demand) error {
 	return fmt.Errorf("%w demand: the limit name %q occurs twice for one key",

@@ -115,8 +115,8 @@ func (d *Demand) part(n int64, peeked Result) int64 {
 	return min(n, max(d.Least, peeked.Remaining))
 }
 
-// Needed returns the fewest units for which d is admitted: Least, or N if that is 0.
-func (d *Demand) Needed() int64 {
+// LeastUnits returns the fewest units for which d is admitted: Least, or N if that is 0.
+func (d *Demand) LeastUnits() int64 {
 	if d.Least > 0 {
 		return d.Least
 	}
@@ -148,8 +148,8 @@ func Taken(op Op, n int64, allowed bool) int64 {
 // that it returns what an OpPeek for one unit returns, with Allowed set. For an OpReset a corrupt
 // state counts as an empty one.
 func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
-	op, always := d.Op, d.Always()
-	d.Op, d.N, d.Least = OpPeek, d.Needed(), 0 // d is a copy already
+	op, always := d.Op, d.NeverRefused()
+	d.Op, d.N, d.Least = OpPeek, d.LeastUnits(), 0 // d is a copy already
 	if always {
 		d.N, d.At, d.ID = 1, 0, 0
 	}
@@ -165,8 +165,8 @@ func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, 
 	return next, keep, res
 }
 
-// Always reports whether d is allowed whatever the state.
-func (d *Demand) Always() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N == 0) }
+// NeverRefused reports whether d is allowed whatever the state.
+func (d *Demand) NeverRefused() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N == 0) }
 
 // A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID returns what
 // an OpHold would, and changes nothing.

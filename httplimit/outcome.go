@@ -17,7 +17,7 @@ const statusClientLeft = 499
 // serveReserved calls next, and settles the call when next returns or panics.
 func (m *middleware) serveReserved(w http.ResponseWriter, r *http.Request, call *edge.Call) {
 	keep, returned := true, false
-	var seen *recorder
+	var seen *statusRecorder
 	defer func() {
 		// Deferred again, because counts may panic.
 		defer func() { call.Settle(r.Context(), keep) }()
@@ -32,18 +32,18 @@ func (m *middleware) serveReserved(w http.ResponseWriter, r *http.Request, call 
 	returned = true
 }
 
-// recorder is a ResponseWriter that notes the status.
-type recorder struct {
+// statusRecorder is a ResponseWriter that notes the status.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int // 0 as long as there is none
 }
 
-// record returns a recorder around w, and a ResponseWriter around the recorder. The ResponseWriter
+// record returns a statusRecorder around w, and a ResponseWriter around that. The ResponseWriter
 // has the optional methods that w has, as far as servers of the standard library have them;
 // [http.ResponseController] finds all others. An [io.ReaderFrom] is kept only for HTTP/1, where it
 // has a use.
-func record(w http.ResponseWriter) (*recorder, http.ResponseWriter) {
-	seen := &recorder{ResponseWriter: w}
+func record(w http.ResponseWriter) (*statusRecorder, http.ResponseWriter) {
+	seen := &statusRecorder{ResponseWriter: w}
 	flusher, flushes := w.(http.Flusher)
 	hijacker, hijacks := w.(http.Hijacker)
 	readerFrom, reads := w.(io.ReaderFrom)
@@ -52,45 +52,45 @@ func record(w http.ResponseWriter) (*recorder, http.ResponseWriter) {
 	switch {
 	case flushes && hijacks && reads: // HTTP/1
 		return seen, struct {
-			*recorder
+			*statusRecorder
 			flushing
 			hijacking
 			reading
 		}{seen, f, h, r}
 	case flushes && hijacks:
 		return seen, struct {
-			*recorder
+			*statusRecorder
 			flushing
 			hijacking
 		}{seen, f, h}
 	case hijacks:
 		return seen, struct {
-			*recorder
+			*statusRecorder
 			hijacking
 		}{seen, h}
 	case flushes && pushes: // HTTP/2
 		return seen, struct {
-			*recorder
+			*statusRecorder
 			flushing
 			http.Pusher
 		}{seen, f, pusher}
 	case flushes:
 		return seen, struct {
-			*recorder
+			*statusRecorder
 			flushing
 		}{seen, f}
 	}
 	return seen, seen
 }
 
-func (w *recorder) note(status int) {
+func (w *statusRecorder) note(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
 	}
 }
 
 // outcome returns the status of the answer.
-func (w *recorder) outcome(ctx context.Context, returned bool) int {
+func (w *statusRecorder) outcome(ctx context.Context, returned bool) int {
 	switch {
 	case w.status != 0:
 		return w.status
@@ -103,21 +103,21 @@ func (w *recorder) outcome(ctx context.Context, returned bool) int {
 }
 
 // Unwrap is for [http.ResponseController].
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *recorder) WriteHeader(status int) {
+func (w *statusRecorder) WriteHeader(status int) {
 	w.note(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *recorder) Write(p []byte) (int, error) {
+func (w *statusRecorder) Write(p []byte) (int, error) {
 	w.note(http.StatusOK)
 	return w.ResponseWriter.Write(p)
 }
 
 // flushing has the methods of a ResponseWriter that flushes.
 type flushing struct {
-	seen    *recorder
+	seen    *statusRecorder
 	flusher http.Flusher
 }
 
@@ -134,7 +134,7 @@ func (w flushing) FlushError() error {
 
 // hijacking has the method of a ResponseWriter that hands its connection over.
 type hijacking struct {
-	seen     *recorder
+	seen     *statusRecorder
 	hijacker http.Hijacker
 }
 
@@ -148,7 +148,7 @@ func (w hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // reading keeps the server's faster way to send files, such as sendfile.
 type reading struct {
-	seen       *recorder
+	seen       *statusRecorder
 	readerFrom io.ReaderFrom
 }
 

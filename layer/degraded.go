@@ -209,7 +209,7 @@ func (s *Degraded) takePending(
 	var at []int // the indexes of inside, and then of local
 	for i, d := range ds {
 		switch {
-		case !isHold(d) || !d.Always():
+		case !isHold(d) || !d.NeverRefused():
 			return s.decideLocally(ds, out, errPendingHold)
 		case s.ledger.isPending(d):
 			local, at = append(local, d), append(at, i)

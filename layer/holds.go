@@ -71,7 +71,7 @@ func (l *ledger) knownUnitsLocked(ds []driver.Demand) (units []int64, ok bool) {
 			continue
 		}
 		if h := l.holdLocked(d); h != nil && h.used != open {
-			if d.Always() || h.used == 0 {
+			if d.NeverRefused() || h.used == 0 {
 				continue // settled: nothing is held
 			}
 			return nil, false
@@ -85,7 +85,7 @@ func (l *ledger) knownUnitsLocked(ds []driver.Demand) (units []int64, ok bool) {
 		case units[i] > 0:
 		case d.Op == driver.OpSettle && d.N == 0: // records nothing, whatever is held
 			units[i] = 1
-		case d.Always():
+		case d.NeverRefused():
 			return nil, false
 		}
 	}
@@ -110,7 +110,7 @@ func (l *ledger) tellLocked(d driver.Demand, known int64, unknown bool) {
 	}
 	if d.Op == driver.OpHold {
 		if unknown && h.stored == 0 && h.sent == 0 {
-			h.sent = d.Needed()
+			h.sent = d.LeastUnits()
 		}
 		h.demand.Algorithm, h.demand.N = d.Algorithm, max(h.demand.N, d.N)
 		length := cmp.Or(d.HoldTimeout, d.Algorithm.(driver.Holder).HoldTimeout())

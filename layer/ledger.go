@@ -134,7 +134,7 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 		switch {
 		case d.Op == driver.OpReset:
 			return errNotLocal
-		case !l.scale(&d) || takes && d.Needed() > d.Algorithm.Limit().Max:
+		case !l.scale(&d) || takes && d.LeastUnits() > d.Algorithm.Limit().Max:
 			return errOverShare
 		}
 		scaled[i] = d

@@ -25,7 +25,7 @@ type entries struct {
 // entry is a state. It fills a cache line.
 type entry struct {
 	key     string
-	history unique.Handle[history]
+	history unique.Handle[stateName]
 	state   []byte
 	expires int64 // stamp from which on it may be removed
 	link
@@ -34,8 +34,8 @@ type entry struct {
 // link connects an entry to the others in its list: that of a wheel's slot, or of the free entries.
 type link struct{ prev, next uint32 }
 
-// history is the part of a state's identity besides the key.
-type history struct{ limit, algorithm string }
+// stateName is the part of a state's identity besides the key.
+type stateName struct{ limit, algorithm string }
 
 // reset removes all entries and returns their memory.
 func (es *entries) reset() { *es = entries{free: none} }

@@ -44,7 +44,7 @@ type shard struct {
 type described struct {
 	algorithm driver.Algorithm
 	max       int64
-	history   unique.Handle[history]
+	history   unique.Handle[stateName]
 }
 
 func (sh *shard) init(seed maphash.Seed, keys *atomic.Int64, alarm *alarm, now int64) {
@@ -116,12 +116,12 @@ func (sh *shard) sameHistory(e *entry, a driver.Algorithm) bool {
 	return true
 }
 
-// historyOf returns the history of an algorithm, and remembers the algorithm.
-func (sh *shard) historyOf(a driver.Algorithm) unique.Handle[history] {
+// stateNameOf returns the stateName of an algorithm, and remembers the algorithm.
+func (sh *shard) stateNameOf(a driver.Algorithm) unique.Handle[stateName] {
 	known := sh.known(a)
 	if known == nil {
 		limit := a.Limit()
-		sh.remember(described{a, limit.Max, unique.Make(history{limit.Name, a.Name()})})
+		sh.remember(described{a, limit.Max, unique.Make(stateName{limit.Name, a.Name()})})
 		known = &sh.last
 	}
 	return known.history
@@ -138,16 +138,16 @@ func (sh *shard) step(id uint32, now int64, d *driver.Demand, out *driver.Result
 	return nil
 }
 
-// A decider is an algorithm with a form of Step that copies neither the demand nor the result.
-type decider interface {
+// A fieldStepper is an algorithm with a form of Step that copies neither the demand nor the result.
+type fieldStepper interface {
 	Decide(state []byte, now int64, op driver.Op, n, at int64) (
 		next []byte, keep time.Duration, allowed bool,
 		remaining int64, retryAfter, resetAfter time.Duration)
 }
 
-// deciderOf returns a if it is a decider of this module, else nil. A type that embeds one of them
-// has its Decide too, and perhaps another Step.
-func deciderOf(a driver.Algorithm) decider {
+// fieldStepperOf returns a if it is a fieldStepper of this module, else nil. A type that embeds one
+// of them has its Decide too, and perhaps another Step.
+func fieldStepperOf(a driver.Algorithm) fieldStepper {
 	switch a := a.(type) {
 	case algorithm.Log:
 		return a
@@ -163,7 +163,7 @@ func deciderOf(a driver.Algorithm) decider {
 
 // isOurs reports whether a is an algorithm of this module. Their steps do not panic.
 func isOurs(a driver.Algorithm) bool {
-	if deciderOf(a) != nil {
+	if fieldStepperOf(a) != nil {
 		return true
 	}
 	switch a := a.(type) {
@@ -188,7 +188,7 @@ func working(state []byte, a driver.Algorithm) []byte {
 func decide(
 	state []byte, now int64, d *driver.Demand, op driver.Op, out *driver.Result,
 ) (next []byte, keep time.Duration) {
-	a := deciderOf(d.Algorithm)
+	a := fieldStepperOf(d.Algorithm)
 	if a == nil {
 		other := *d
 		other.Op = op
@@ -229,7 +229,7 @@ func (sh *shard) empty(id uint32, now int64) {
 
 // insert adds an entry for a key that find has not found. Store.keys counts it already.
 func (sh *shard) insert(
-	hash uint64, key string, h unique.Handle[history], state []byte, expires int64,
+	hash uint64, key string, h unique.Handle[stateName], state []byte, expires int64,
 ) {
 	id := sh.entries.add()
 	*sh.entries.at(id) = entry{

@@ -71,7 +71,7 @@ func (t *taker) TakeFields(
 	}
 	now := s.now()
 	id := sh.find(hash, key, a, known)
-	decides := deciderOf(a)
+	decides := fieldStepperOf(a)
 	if id == none || decides == nil {
 		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n}
 		return fieldsOf(s.takeAny(sh, hash, id, now, d))
@@ -103,7 +103,7 @@ func failed(err error) (
 	return fieldsOf(driver.Result{}, err)
 }
 
-// takeAny decides a demand of a key without a state, or of an algorithm that is not a decider. sh
+// takeAny decides a demand of a key without a state, or of an algorithm that is no fieldStepper. sh
 // is locked.
 func (s *Store) takeAny(
 	sh *shard, hash uint64, id uint32, now int64, d driver.Demand,
@@ -134,7 +134,7 @@ func (s *Store) takeNew(
 		return driver.Result{}, driver.ErrCorruptState
 	}
 	if keep > 0 && len(next) > 0 && (reserved || s.findRoom(sh, setOf(hash), now)) {
-		sh.insert(hash, d.Key, sh.historyOf(d.Algorithm), next, expiry(now, keep))
+		sh.insert(hash, d.Key, sh.stateNameOf(d.Algorithm), next, expiry(now, keep))
 		reserved = false
 	}
 	return res, nil

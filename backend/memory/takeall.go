@@ -196,8 +196,8 @@ func (t *takeAll) take(
 // write is what a step wants written.
 type write struct {
 	next    []byte
-	keep    time.Duration          // 0: nothing
-	history unique.Handle[history] // of a new state
+	keep    time.Duration            // 0: nothing
+	history unique.Handle[stateName] // of a new state
 }
 
 // step runs the step of d and sets its result and what is to be written.
@@ -213,7 +213,7 @@ func (t *takeAll) step(
 		return driver.ErrCorruptState
 	}
 	if at.id == none && w.keep > 0 {
-		w.history = sh.historyOf(d.Algorithm)
+		w.history = sh.stateNameOf(d.Algorithm)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestWheel(t *testing.T) {
 					t.Fatalf("seed %d: found %v, want %v", seed, id != none, there)
 				}
 				if id == none {
-					sh.insert(hash, d.Key, sh.historyOf(d.Algorithm), []byte("s"), now+keep)
+					sh.insert(hash, d.Key, sh.stateNameOf(d.Algorithm), []byte("s"), now+keep)
 				} else {
 					sh.store(id, []byte("s"), now, time.Duration(keep)*time.Microsecond)
 				}
@@ -93,7 +93,7 @@ func TestCollision(t *testing.T) {
 		if id := find(ds[i]); id != none {
 			t.Fatalf("%d is taken for %d", i, id)
 		}
-		sh.insert(hash, ds[i].Key, sh.historyOf(ds[i].Algorithm), []byte{byte(i)}, 1)
+		sh.insert(hash, ds[i].Key, sh.stateNameOf(ds[i].Algorithm), []byte{byte(i)}, 1)
 	}
 	for i := range ds {
 		if id := find(ds[i]); id == none ||

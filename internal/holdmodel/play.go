@@ -148,7 +148,7 @@ func (p *Player) demand() driver.Demand {
 		d.Op = driver.OpReset
 	}
 	if p.again.Key != "" && p.Now >= p.retry-1 && p.Now <= p.retry && p.rand.IntN(2) == 0 &&
-		p.again.Needed() <= most {
+		p.again.LeastUnits() <= most {
 		d, d.Algorithm = p.again, p.holder
 		d.HoldTimeout = 0
 	}

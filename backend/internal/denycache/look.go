@@ -52,7 +52,7 @@ func (c *Cache) newLook(groups []batch.Group, roundTrip time.Duration) *Look {
 func (l *Look) add(g *batch.Group, e *entry) {
 	peeks := slices.Clone(g.Demands)
 	for i := range peeks {
-		peeks[i].Op, peeks[i].N, peeks[i].Least = driver.OpPeek, peeks[i].Needed(), 0
+		peeks[i].Op, peeks[i].N, peeks[i].Least = driver.OpPeek, peeks[i].LeastUnits(), 0
 	}
 	l.Groups = append(l.Groups, batch.Group{
 		Keys: slices.Clone(g.Keys), Demands: peeks, Times: 1,

@@ -60,7 +60,7 @@ var removed = new(refusal)
 // fewer where the demand was refused, and no more where it was not.
 func (r *refusal) covers(ds []driver.Demand) bool {
 	for i := range r.answers {
-		n, a := ds[i].Needed(), &r.answers[i]
+		n, a := ds[i].LeastUnits(), &r.answers[i]
 		if a.result.Allowed && n > a.n || !a.result.Allowed && n < a.n {
 			return false
 		}

@@ -41,12 +41,12 @@ func (e *executor) execute(ctx context.Context, g *gate.Gate, groups []batch.Gro
 	if e.now != nil {
 		now = e.now()
 	}
-	var buf [1]*call
+	var buf [1]*scriptRun
 	calls := buf[:0]
 	for _, part := range parts {
-		c, ok := e.calls.Get().(*call)
+		c, ok := e.calls.Get().(*scriptRun)
 		if !ok {
-			c = new(call)
+			c = new(scriptRun)
 		}
 		defer e.calls.Put(c)
 		defer c.clear()
@@ -90,9 +90,9 @@ func bySlot(groups []batch.Group) (parts [][]batch.Group) {
 }
 
 // send sends the commands of calls, and then the source of scripts that a server does not have.
-func (e *executor) send(ctx context.Context, calls []*call) {
+func (e *executor) send(ctx context.Context, calls []*scriptRun) {
 	e.run(ctx, calls)
-	var unknown []*call
+	var unknown []*scriptRun
 	for _, c := range calls {
 		if e.hasReply(c.command.Err, "NOSCRIPT ") && c.command.Gate.Shut() {
 			c.command.Verb, c.command.Script = "eval", c.program.Source
@@ -104,7 +104,7 @@ func (e *executor) send(ctx context.Context, calls []*call) {
 }
 
 // run runs the commands of calls.
-func (e *executor) run(ctx context.Context, calls []*call) {
+func (e *executor) run(ctx context.Context, calls []*scriptRun) {
 	switch len(calls) {
 	case 0:
 	case 1:
@@ -119,7 +119,7 @@ func (e *executor) run(ctx context.Context, calls []*call) {
 }
 
 // receive sets the outcome of the groups of c.
-func (e *executor) receive(ctx context.Context, c *call) {
+func (e *executor) receive(ctx context.Context, c *scriptRun) {
 	err := c.command.Err
 	if c.command.Redirected || e.isTryAgain(err) {
 		e.moving.mark(c.groups[0].Keys[0])
@@ -152,7 +152,7 @@ func (e *executor) receive(ctx context.Context, c *call) {
 }
 
 // results reads the results of a group from the reply to c. No error has a key in its text.
-func (e *executor) results(c *call, group int) error {
+func (e *executor) results(c *scriptRun, group int) error {
 	err := c.script.Results(c.command.Reply, group, c.groups[group].Results)
 	var failed *lua.StepError
 	if errors.As(err, &failed) {
@@ -191,8 +191,8 @@ func (e *executor) divide(ctx context.Context, g *gate.Gate, groups []batch.Grou
 func (e *executor) runScript(
 	ctx context.Context, program lua.Program, keys ...string,
 ) (string, error) {
-	c := &call{program: program}
+	c := &scriptRun{program: program}
 	c.command = newCommand(&c.gate, program, keys, nil)
-	e.send(ctx, []*call{c})
+	e.send(ctx, []*scriptRun{c})
 	return c.command.Reply, c.command.Err
 }

@@ -21,7 +21,7 @@ func (e *executor) startLook(l *denycache.Look) {
 func (e *executor) look(l *denycache.Look) {
 	answered := false
 	defer func() { e.cache.Fill(l, answered) }()
-	c := new(call)
+	c := new(scriptRun)
 	now := int64(0)
 	if e.now != nil {
 		now = e.now()

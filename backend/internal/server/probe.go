@@ -232,9 +232,9 @@ func (e *executor) trySlots(ctx context.Context) error {
 
 // eval sends EVAL for each list of keys, all at once, and returns their errors.
 func (e *executor) eval(ctx context.Context, source string, keys ...[]string) []error {
-	var calls []*call
+	var calls []*scriptRun
 	for _, ks := range keys {
-		c := new(call)
+		c := new(scriptRun)
 		c.command = Command{Gate: &c.gate, Verb: "eval", Script: source, Keys: ks}
 		calls = append(calls, c)
 	}

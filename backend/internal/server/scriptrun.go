@@ -10,8 +10,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 )
 
-// call is one run of a script, which decides groups.
-type call struct {
+// scriptRun is one run of a script, which decides groups.
+type scriptRun struct {
 	groups  []batch.Group
 	script  lua.Call
 	program lua.Program
@@ -23,7 +23,7 @@ type call struct {
 
 // load makes c the call that decides groups at now. It leaves out groups whose algorithm fails, and
 // sets their Err or Panic.
-func (c *call) load(groups []batch.Group, now int64) {
+func (c *scriptRun) load(groups []batch.Group, now int64) {
 	c.script.Begin(now)
 	n := 0
 	for i := range groups {
@@ -36,7 +36,7 @@ func (c *call) load(groups []batch.Group, now int64) {
 }
 
 // add adds g, and reports whether it could.
-func (c *call) add(g *batch.Group) bool {
+func (c *scriptRun) add(g *batch.Group) bool {
 	done := false
 	defer func() {
 		if !done {
@@ -53,7 +53,7 @@ func (c *call) add(g *batch.Group) bool {
 }
 
 // prepare makes the command that sends c through gate.
-func (c *call) prepare(gate *gate.Gate, cache *denycache.Cache) {
+func (c *scriptRun) prepare(gate *gate.Gate, cache *denycache.Cache) {
 	c.program = c.script.Program()
 	c.command = newCommand(gate, c.program, c.script.Keys(), c.script.Args())
 	if cache != nil {
@@ -72,7 +72,7 @@ func newCommand(g *gate.Gate, program lua.Program, keys, args []string) Command 
 }
 
 // clear drops what c refers to and keeps its arrays.
-func (c *call) clear() {
+func (c *scriptRun) clear() {
 	c.groups, c.command = nil, Command{}
 	c.script.Begin(0)
 }

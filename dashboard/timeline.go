@@ -40,8 +40,8 @@ const (
 // counts are numbers of decisions by kind.
 type counts [kinds]int64
 
-// history has the counts of limits by the second.
-type history struct {
+// timeline has the counts of limits by the second.
+type timeline struct {
 	limits atomic.Pointer[map[string]*series]
 
 	mu   sync.Mutex
@@ -62,10 +62,10 @@ type series struct {
 	ring                    [span][kinds]uint32
 }
 
-func (h *history) init() { h.limits.Store(new(map[string]*series)) }
+func (h *timeline) init() { h.limits.Store(new(map[string]*series)) }
 
 // of returns the series of a limit.
-func (h *history) of(limit ratelimit.Limit, trial bool) *series {
+func (h *timeline) of(limit ratelimit.Limit, trial bool) *series {
 	s := (*h.limits.Load())[limit.Name]
 	if s == nil {
 		s = h.add(limit.Name, trial)
@@ -80,7 +80,7 @@ func (h *history) of(limit ratelimit.Limit, trial bool) *series {
 func (s *series) know(limit ratelimit.Limit) { s.limit.Store(&limit) }
 
 // add returns a new series, or that of the others if there are too many.
-func (h *history) add(name string, trial bool) *series {
+func (h *timeline) add(name string, trial bool) *series {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limits := *h.limits.Load()
@@ -101,7 +101,7 @@ func (h *history) add(name string, trial bool) *series {
 }
 
 // sorted returns all series by their names.
-func (h *history) sorted() []*series {
+func (h *timeline) sorted() []*series {
 	return slices.SortedFunc(maps.Values(*h.limits.Load()),
 		func(a, b *series) int { return strings.Compare(a.name, b.name) })
 }
@@ -172,7 +172,7 @@ func (s *series) count(k kind, o *ratelimit.Observation, i int) {
 }
 
 // sample ends a second.
-func (h *history) sample() {
+func (h *timeline) sample() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = (h.last + 1) % span
@@ -189,7 +189,7 @@ func (h *history) sample() {
 }
 
 // noteBlocks notes which limits block keys, which no observation says.
-func (h *history) noteBlocks(limits []ratelimit.Algorithm) {
+func (h *timeline) noteBlocks(limits []ratelimit.Algorithm) {
 	known := *h.limits.Load()
 	for _, a := range limits {
 		if s := known[a.Limit().Name]; s != nil {
@@ -200,11 +200,11 @@ func (h *history) noteBlocks(limits []ratelimit.Algorithm) {
 }
 
 // index returns the index in the rings of the second that ended so many seconds before the last.
-func (h *history) index(ago int) int { return (h.last - ago + span) % span }
+func (h *timeline) index(ago int) int { return (h.last - ago + span) % span }
 
 // sumLocked returns the decisions of a limit by kind in n seconds, the last of which ended so many
 // seconds before the last of all.
-func (h *history) sumLocked(s *series, ago, n int) (c counts) {
+func (h *timeline) sumLocked(s *series, ago, n int) (c counts) {
 	for i := range n {
 		for k, n := range s.ring[h.index(ago+i)] {
 			c[k] += int64(n)
