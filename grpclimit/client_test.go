@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -131,6 +132,7 @@ func TestClientWaitOrder(t *testing.T) {
 		if took, err := invoke(t.Context(), first, ok); took != 0 || err != nil {
 			t.Fatalf("%v, %v", took, err)
 		}
+		var mu sync.Mutex
 		var admitted []string
 		for name, i := range map[string]grpc.UnaryClientInterceptor{
 			"1": first,
@@ -141,6 +143,8 @@ func TestClientWaitOrder(t *testing.T) {
 			go func() {
 				time.Sleep(time.Duration(name[0]) * time.Millisecond)
 				_, err := invoke(t.Context(), i, func() error {
+					mu.Lock()
+					defer mu.Unlock()
 					admitted = append(admitted, name)
 					return nil
 				})

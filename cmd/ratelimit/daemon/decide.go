@@ -54,6 +54,7 @@ func (a *api) answer(
 	if opts.Peek {
 		refused = http.StatusOK
 	}
+	opts.Together = d.requests[0].Limit != "" // as whoever names limits expects
 	decided, err := a.decider.Decide(q, d.requests, opts)
 	switch {
 	case err != nil:

@@ -51,9 +51,13 @@ func TestOneByOne(t *testing.T) {
 	if failed > 0 {
 		t.Errorf("the observer saw %d errors", failed)
 	}
-	_, err := d.Decide(t.Context(), []decision.Request{bob}, held())
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("error %v of a hold, want ErrUnsupported", err)
+	for name, opts := range map[string]decision.Options{
+		"a hold": held(), "together": {Together: true}, "a peek": {Together: true, Peek: true},
+	} {
+		_, err := d.Decide(t.Context(), []decision.Request{bob}, opts)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: error %v, want ErrUnsupported", name, err)
+		}
 	}
 	c.remaining(request(0, "user", "bob"), 0, 0)
 }

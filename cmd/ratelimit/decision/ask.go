@@ -145,7 +145,7 @@ func (c *call) enforce(ctx context.Context, uses []use) (id string, err error) {
 		decide = ratelimit.PeekAll
 	}
 	results, err := decide(ctx, c.claims...)
-	if apart(err) {
+	if apart(err) && !c.opts.Together {
 		return "", c.oneByOne(ctx)
 	}
 	c.answer(results)

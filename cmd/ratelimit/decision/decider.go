@@ -151,7 +151,7 @@ func (d *Decider) Resume(id string, extend ...Request) (*ratelimit.Reservation, 
 // On a Redis or Valkey Cluster the keys may be on several servers. Then the enforced limits are
 // decided one by one, in order: if one of them refuses, those before it may have been charged. To
 // make that rare, all but the first are peeked at before. Nothing gives such units back. With a
-// Hold the error is [errors.ErrUnsupported] instead, and nothing is held.
+// Hold, or Together, the error is [errors.ErrUnsupported] instead, and nothing is held or taken.
 //
 // Errors wrap [ratelimit.ErrInvalid] if a request can never be decided, and are otherwise those of
 // [ratelimit.AllowAll]. After an error, limits with Always and requests that are decided alone may

@@ -36,6 +36,9 @@ type Options struct {
 	// Each decides each request alone, in order, as envoyproxy/ratelimit does: a request that is
 	// refused does not keep the others from being charged. It excludes Hold.
 	Each bool
+	// Together makes it an error, which wraps [errors.ErrUnsupported], if the store cannot decide
+	// all limits together. Otherwise they are decided one by one then.
+	Together bool
 	// Reached admits an N of 0 as envoyproxy/ratelimit does: until more units were recorded than
 	// the limit admits. Buckets, blocks and calls in flight ignore it.
 	Reached bool

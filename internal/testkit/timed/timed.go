@@ -39,7 +39,9 @@ type holder struct {
 	of driver.Holder
 }
 
-func (a holder) Holds() time.Duration { return a.of.HoldTimeout() }
+var _ driver.Holder = holder{}
+
+func (a holder) HoldTimeout() time.Duration { return a.of.HoldTimeout() }
 
 func (a holder) InFlight() bool { return a.of.InFlight() }
 
