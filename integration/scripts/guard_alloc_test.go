@@ -4,6 +4,7 @@ package scripts
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,7 +16,7 @@ import (
 // go-redis alone makes about half of them.
 func TestGuardAllocations(t *testing.T) {
 	s := servers.Start(t, servers.Images()[0])
-	g := &guarded{client: redis.NewClient(&redis.Options{Addr: s.Addr})}
+	g := &guarded{client: redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: time.Minute})}
 	defer g.client.Close()
 	ctx := t.Context()
 	for _, guard := range []struct {
