@@ -40,16 +40,16 @@ var _ driver.Holder = Held{}
 // was used beyond that, now. Debt is what is recorded or held without a check: forced units, what
 // was used beyond a hold, what is settled or brought back late, and what a smaller Max leaves.
 //
-// Counted at the instants, no window of a log has more than Max units and the debt in it. With fixed
-// windows and buckets the same is true at the settlements. In a log of 100 in a minute:
+// Counted at the instants, no window of a log has more than Max units and the debt in it. With
+// fixed windows and buckets the same is true at the settlements. In a log of 100 in a minute:
 //
 //	 0.0 s  1 unit is recorded, 99 are held: no more is admitted
 //	59.9 s  the 99 are committed, and recorded as of 0.0 s
 //	60.0 s  all leave the window: 100 more are admitted
 //
 // Of the last hold in a window, the check counted each other unit in it: it was held then, or
-// recorded no earlier than its own instant. Counted at the settlements, the window that ends at 60 s
-// has 199.
+// recorded no earlier than its own instant. Counted at the settlements, the window that ends at
+// 60 s has 199.
 //
 // TestThroughput of package budgetmodel measures what that costs: calls of one length that begin
 // together find no record since their instants, so their units leave the window a call later.

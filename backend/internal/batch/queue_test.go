@@ -674,6 +674,7 @@ func TestDequeue(t *testing.T) {
 		}
 	}
 	if queued < 100 || q.waitingLocked()[0].enqueued != next {
-		t.Fatalf("%d requests, the first of %d that wait is %d", queued, len(q.waitingLocked()), next)
+		t.Fatalf("%d requests, the first of %d that wait is %d", queued, len(q.waitingLocked()),
+			next)
 	}
 }
