@@ -126,8 +126,8 @@ func (c *Config) Limits() []*rules.Limit {
 // Warnings lists settings that have no effect, or less than they say: no limits at all, limits of
 // calls in flight, which some protocols leave out, those that probably misspell an entry or match
 // no request at /v1/check, settings of files of envoyproxy/ratelimit that change nothing, limits
-// with a policy beside local decisions, and limits of which none of so many instances has a share. Instances are the processes that decide locally while the store is unavailable; 0 if they
-// do not.
+// with a policy beside local decisions, and limits of which none of so many instances has a share.
+// Instances are the processes that decide locally while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
 		for _, p := range c.Domains.Ignored() {
