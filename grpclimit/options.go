@@ -61,9 +61,9 @@ func WithPushback() Option {
 	return func(o *options) { o.pushback = true }
 }
 
-// WithWait makes a client wait until a call is admitted, as [ratelimit.WaitAll] does: calls with the
-// same limiter and key in their first claim are admitted in the order in which they began. Others
-// have no order among them.
+// WithWait makes a client wait until a call is admitted, as [ratelimit.WaitAll] does: calls with
+// the same limiter and key in their first claim are admitted in the order in which they began.
+// Others have no order among them.
 //
 // The first of a queue is refused at once if it has to wait until its deadline or longer, and those
 // behind it are not. What is held under a Budget or a limit of calls in flight may be free at any

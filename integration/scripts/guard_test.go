@@ -35,8 +35,8 @@ func eachGuarded(t *testing.T, f func(t *testing.T, g *guarded)) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		s := servers.Start(t, image, "--repl-diskless-sync-delay", "0")
 		t.Parallel()
-		g := &guarded{client: redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: time.Minute}),
-			control: redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: time.Minute})}
+		opts := redis.Options{Addr: s.Addr, ReadTimeout: time.Minute}
+		g := &guarded{client: redis.NewClient(&opts), control: redis.NewClient(&opts)}
 		t.Cleanup(func() { g.client.Close(); g.control.Close() })
 		f(t, g)
 	})
