@@ -41,6 +41,8 @@ const (
 	manifestGoMemory = "192MiB"
 
 	attackTime = time.Second
+	// visitorTimeout is longer than a busy machine stalls, so that it ends what is never answered.
+	visitorTimeout = 30 * time.Second
 )
 
 // An attack is what each of many connections sends, to the port of HTTP or of gRPC. It ends when
@@ -226,7 +228,7 @@ func TestAttacks(t *testing.T) {
 			transport := &http.Transport{
 				TLSClientConfig: trusted, DialContext: fromElsewhere.DialContext}
 			defer transport.CloseIdleConnections()
-			v.http = &http.Client{Transport: transport, Timeout: 10 * time.Second}
+			v.http = &http.Client{Transport: transport, Timeout: visitorTimeout}
 			v.visit()
 			v.took = [2][]time.Duration{}
 			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(a.time, attackTime))
@@ -284,9 +286,9 @@ func (v *visitor) visit() {
 	}
 	v.took[0] = append(v.took[0], time.Since(began))
 	began = time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	call := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), visitorTimeout)
+		defer cancel()
 		_, err := v.grpc.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "any",
 			Descriptors: []*ratelimitv3.RateLimitDescriptor{{
 				Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "key", Value: "visitor"}},
