@@ -32,9 +32,12 @@ type rights struct {
 
 // access refuses requests that lack a right.
 type access struct {
-	rights
+	*rights
 	trace *trace
 }
+
+// newAccess returns what refuses requests without rights, and logs them.
+func newAccess(r *rights, t *trace) *access { return &access{r, t} }
 
 // only answers requests that lack a right with 401 or 403 and passes the rest on.
 func (a *access) only(next http.Handler) http.Handler {
@@ -108,12 +111,12 @@ type tokens struct {
 // 32, and in base64 22.
 const shortestToken = 20
 
-// maxCredentials bounds a file of tokens, certificates or a password, in bytes.
-const maxCredentials = 1 << 20
+// newTokens returns the tokens of a file, which is not read yet.
+func newTokens(path string) *tokens { return &tokens{path: path} }
 
 // read reads the file and puts its tokens in force. After an error those of before are.
 func (t *tokens) read() error {
-	text, err := readfile.Regular(t.path, maxCredentials)
+	text, err := readfile.Credentials(t.path)
 	if err != nil {
 		return fmt.Errorf("tokens: %w", err)
 	}

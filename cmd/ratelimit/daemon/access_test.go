@@ -25,19 +25,16 @@ func TestAccess(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	files := &serveCmd{ReadTokenFile: tokenFile(t, "an-older-token-to-read\n"+reader+"\n"),
-		WriteTokenFile: tokenFile(t, " "+writer+" \n\n")}
-	both, err := files.newCredentials(t.Context(), discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer both.Close()
-	none, err := new(serveCmd).newCredentials(t.Context(), discard)
-	if err != nil {
-		t.Fatal(err)
+	none, both := new(rights), &rights{
+		readers: newTokens(tokenFile(t, "an-older-token-to-read\n"+reader+"\n")),
+		writers: newTokens(tokenFile(t, " "+writer+" \n\n"))}
+	for _, tokens := range []*tokens{both.readers, both.writers} {
+		if err := tokens.read(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, tt := range []struct {
-		of    *credentials
+		of    *rights
 		path  string
 		token string
 		want  int
@@ -83,7 +80,7 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Authorization", tt.token)
 		}
 		w := httptest.NewRecorder()
-		a := access{tt.of.rights, &trace{log: discard, decider: decision.New(nil)}}
+		a := newAccess(tt.of, newTrace(discard, decision.New(nil), nil))
 		a.only(ok).ServeHTTP(w, r)
 		if w.Code != tt.want {
 			t.Errorf("%s with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
@@ -143,14 +140,13 @@ func TestTokenFiles(t *testing.T) {
 		testToken + "\u00a0is-no-break": "a space",
 		"\xff\xfe" + strings.Join(strings.Split(testToken, ""), "\x00"): "a control character",
 	} {
-		c := &serveCmd{ReadTokenFile: tokenFile(t, tokens)}
-		if _, err := c.newCredentials(t.Context(), discard); err == nil ||
+		if err := newTokens(tokenFile(t, tokens)).read(); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", tokens, err, want)
 		}
 	}
-	c := &serveCmd{WriteTokenFile: t.TempDir() + "/missing"}
-	if _, err := c.newCredentials(t.Context(), discard); !errors.Is(err, fs.ErrNotExist) {
+	err := newTokens(t.TempDir() + "/missing").read()
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 }

@@ -28,28 +28,46 @@ import (
 // admit is a 503, whose type is the documentation of the error; only a request that got
 // ErrOutcomeUnknown may have been recorded.
 type api struct {
-	decider *decision.Decider
-	config  func() *config.Config // nil for limits of flags
-	log     *slog.Logger
-	trace   *trace
-	proxies *forwardAuth
-	ready   *readiness
-	top     *topKeys     // nil without --top-keys
-	envoy   http.Handler // answers Envoy's calls in JSON; nil without --grpc-addr
-	// settling, with --settle-within-hold, has the tokens that settle more than is held.
-	settling *access
-
+	decider   *decision.Decider
+	config    func() *config.Config
+	log       *slog.Logger
+	trace     *trace
+	proxies   *forwardAuth
+	ready     *readiness
+	top       *topKeys
+	envoy     http.Handler
+	settling  *access
 	origins   http.CrossOriginProtection
 	undecided lograte.Limit
 }
 
-// newAPI returns an API outside of a service.
-func newAPI(
-	d *decision.Decider, config func() *config.Config, log *slog.Logger,
-) *api {
-	return &api{decider: d, config: config, log: log,
-		trace:   &trace{log: log, decider: d},
-		proxies: newForwardAuth("caddy", nil, nil, log), ready: newReadiness(nil)}
+// apiOptions are what an API answers with. Outside of a service, Decider, Config and Log are enough.
+type apiOptions struct {
+	Decider *decision.Decider
+	Config  func() *config.Config // returns nil for limits of flags
+	Log     *slog.Logger
+	Trace   *trace       // nil: of Log, without hashes of keys
+	Proxies *forwardAuth // nil: Caddy
+	Ready   *readiness   // nil: it is always ready
+	Top     *topKeys     // nil: refused keys are not counted
+	Envoy   http.Handler // answers Envoy's calls in JSON; nil: none does
+	// Settling has the tokens that settle more than is held; nil: everyone may.
+	Settling *access
+}
+
+// newAPI returns an API with options.
+func newAPI(o apiOptions) *api {
+	if o.Trace == nil {
+		o.Trace = newTrace(o.Log, o.Decider, nil)
+	}
+	if o.Proxies == nil {
+		o.Proxies = newForwardAuth("caddy", nil, nil, o.Log)
+	}
+	if o.Ready == nil {
+		o.Ready = newReadiness(nil)
+	}
+	return &api{decider: o.Decider, config: o.Config, log: o.Log, trace: o.Trace,
+		proxies: o.Proxies, ready: o.Ready, top: o.Top, envoy: o.Envoy, settling: o.Settling}
 }
 
 // posts has what answers the requests for each path whose bodies are JSON.

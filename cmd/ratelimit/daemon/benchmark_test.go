@@ -109,13 +109,19 @@ func BenchmarkDecisionLog(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer store.Close()
-			c := &serveCmd{LogDecisions: share, LogFormat: "json", Limit: []ratelimit.Limit{
-				{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond}}}
+			c := &serveCmd{LogDecisions: share, LogFormat: "json", Flags: config.Flags{
+				Limit: []ratelimit.Limit{
+					{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond}}}}
 			hash, err := newHash(nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			h := budgetAPI(b, c, store, c.logDecisions(hash, c.logger(io.Discard)))
+			l, err := c.newLimits(b.Context(), c.newDecider(
+				store, nil, c.logDecisions(hash, c.logger(io.Discard))), discard)
+			if err != nil {
+				b.Fatal(err)
+			}
+			h := newAPI(apiOptions{Decider: l.decider, Config: l.config.Load, Log: discard})
 			b.ReportAllocs()
 			for b.Loop() {
 				answerOf(b, h, "/v1/decide", `{"descriptor":{"key":"a"}}`)

@@ -48,11 +48,11 @@ var protocols = []string{"h2", "http/1.1"}
 // readPair reads the certificate with its key and puts them in force. After an error those of
 // before are.
 func (c *certificates) readPair() error {
-	certificate, err := readfile.Regular(c.flags.Cert, maxCredentials)
+	certificate, err := readfile.Credentials(c.flags.Cert)
 	if err != nil {
 		return fmt.Errorf("TLS: %w", err)
 	}
-	key, err := readfile.Regular(c.flags.Key, maxCredentials)
+	key, err := readfile.Credentials(c.flags.Key)
 	if err != nil {
 		return fmt.Errorf("TLS: %w", err)
 	}
@@ -70,7 +70,7 @@ func (c *certificates) readPair() error {
 // readAuthorities reads the authorities of clients and puts them in force. After an error those of
 // before are.
 func (c *certificates) readAuthorities() error {
-	text, err := readfile.Regular(c.flags.ClientCA, maxCredentials)
+	text, err := readfile.Credentials(c.flags.ClientCA)
 	if err != nil {
 		return fmt.Errorf("TLS: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,8 +19,8 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
-	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
 
@@ -128,23 +127,8 @@ func problemIn(path string, status int, text []byte) error {
 
 // decide answers as a service on --store would.
 func (c *client) decide(ctx context.Context, path string, body []byte) (int, []byte, error) {
-	serve := &serveCmd{Store: c.Store, Config: c.Config, Limit: c.Limit, OnFailure: failClosed}
-	if err := serve.readConfig(); err != nil {
-		return 0, nil, err
-	}
-	store, err := backend.Open(ctx, serve.Store)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = store.Close() }() // every decision has ended
-	discard := slog.New(slog.DiscardHandler)
-	limits, err := serve.newLimits(ctx, serve.newDecider(store.Store, nil), discard)
-	if err != nil {
-		return 0, nil, err
-	}
-	a := newAPI(limits.decider, limits.config.Load, discard)
-	status, text := a.Answer(ctx, path, body)
-	return status, text, nil
+	serve := serveCmd{Store: c.Store, Config: c.Config, Flags: config.Flags{Limit: c.Limit}}
+	return serve.Answer(ctx, path, body)
 }
 
 // clientAnswer is what the commands read of answers.

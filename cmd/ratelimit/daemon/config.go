@@ -34,7 +34,7 @@ func (c *serveCmd) readConfig() error {
 		}
 		return nil
 	}
-	if len(c.Limit)+len(c.InFlight)+len(c.Block) > 0 {
+	if c.Any() {
 		return errFileAndFlags
 	}
 	var err error
@@ -73,7 +73,7 @@ func storeOf(f *rules.File) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(f.PasswordFile.At.File), path)
 	}
-	password, err := readfile.Regular(path, maxCredentials)
+	password, err := readfile.Credentials(path)
 	if err != nil {
 		return "", fmt.Errorf("%v: password_file: %w", f.PasswordFile.At, err)
 	}

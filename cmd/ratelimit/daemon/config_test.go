@@ -19,7 +19,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -36,15 +35,6 @@ func writeFile(t testing.TB, path, content string) string {
 func configFile(t testing.TB, content string) string {
 	t.Helper()
 	return writeFile(t, filepath.Join(t.TempDir(), "limits.yaml"), content)
-}
-
-// fileScene is a scene with the limits of a file.
-func fileScene(t *testing.T, limits string) *scene {
-	t.Helper()
-	s := newScene(t)
-	s.api = budgetAPI(t,
-		parseServe(t, []string{"serve", "--config", configFile(t, limits)}), s.store)
-	return s
 }
 
 // TestReload: limits of a file change between two requests, keep what was recorded, and outlive a
@@ -70,7 +60,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		h := newAPI(l.decider, l.config.Load, discard)
+		h := newAPI(apiOptions{Decider: l.decider, Config: l.config.Load, Log: discard})
 		take := func(want int) {
 			t.Helper()
 			status, _, body := call(t, h, request(http.MethodPost, "/v1/decide",
@@ -114,7 +104,7 @@ func TestReloadKeepsWaitingCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newAPI(l.decider, l.config.Load, discard)
+		h := newAPI(apiOptions{Decider: l.decider, Config: l.config.Load, Log: discard})
 		const body = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 		var held renewal
 		if err := json.Unmarshal(answerOf(t, h, "/v1/decide", body), &held); err != nil {
@@ -251,28 +241,6 @@ func TestStoreOfConfig(t *testing.T) {
 		}
 		if tt.password == "none" && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("error %v of a file that is not there", err)
-		}
-	}
-}
-
-// TestOnFailureOfLimit: claims on a limit have its on_failure, as descriptors have.
-func TestOnFailureOfLimit(t *testing.T) {
-	file := configFile(t, "limits:\n  - {name: open, key: [a], max: 1/1m, on_failure: open}\n"+
-		"  - {name: closed, key: [b], max: 1/1m}\n")
-	failing := &faltering{}
-	for range 4 {
-		failing.errs = append(failing.errs, ratelimit.ErrUnavailable)
-	}
-	h := budgetAPI(t, parseServe(t, []string{"serve", "--config", file}), failing)
-	for body, want := range map[string]int{
-		`{"claims":[{"limit":"open","key":"x"}]}`:   http.StatusOK,
-		`{"claims":[{"limit":"closed","key":"x"}]}`: http.StatusServiceUnavailable,
-		`{"descriptor":{"a":"x"}}`:                  http.StatusOK,
-		`{"descriptor":{"b":"x"}}`:                  http.StatusServiceUnavailable,
-	} {
-		status, _, answer := call(t, h, request(http.MethodPost, "/v1/decide", body))
-		if status != want {
-			t.Errorf("%s: %d %s, want %d", body, status, answer, want)
 		}
 	}
 }

@@ -63,11 +63,11 @@ func (s *credentials) read(ctx context.Context, c *serveCmd, log *slog.Logger) e
 		s.grpc = followTLS("grpc-", tlsFlags{own.Cert, own.Key, own.ClientCA})
 	}
 	if c.ReadTokenFile != "" {
-		s.readers = &tokens{path: c.ReadTokenFile}
+		s.readers = newTokens(c.ReadTokenFile)
 		follow("read-token-file", s.readers.read, c.ReadTokenFile)
 	}
 	if c.WriteTokenFile != "" {
-		s.writers = &tokens{path: c.WriteTokenFile}
+		s.writers = newTokens(c.WriteTokenFile)
 		follow("write-token-file", s.writers.read, c.WriteTokenFile)
 	}
 	return failed

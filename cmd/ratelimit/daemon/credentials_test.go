@@ -89,7 +89,7 @@ func TestCredentialsAlone(t *testing.T) {
 					w := httptest.NewRecorder()
 					r := httptest.NewRequest(http.MethodPost, path, nil)
 					r.Header.Set("Authorization", "Bearer "+token)
-					a := access{s.rights, &trace{log: discard, decider: decision.New(nil)}}
+					a := newAccess(&s.rights, newTrace(discard, decision.New(nil), nil))
 					a.only(ok).ServeHTTP(w, r)
 					return w.Code
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -348,11 +349,11 @@ func TestWaitForTheStore(t *testing.T) {
 // TestHeldWithoutAnswer: what the store may hold for a request that the policy has admitted, and
 // that has no id, is free at once.
 func TestHeldWithoutAnswer(t *testing.T) {
-	c := budgetFlags()
-	c.OnFailure = failOpen
 	s := newScene(t)
 	lost := slices.Repeat([]error{ratelimit.ErrOutcomeUnknown}, 2) // it is asked twice
-	s.api = budgetAPI(t, c, &faltering{Store: s.store, errs: lost, recorded: true})
+	s.api = budgetAPI(t, budgetFlags(),
+		&faltering{Store: s.store, errs: lost, recorded: true},
+		decision.WithPolicy(ratelimit.FailOpen))
 	s.play(step{"/v1/decide", hold("calls"), 200, "", "calls=2", 0})
 	if len(s.ids) > 0 {
 		t.Errorf("%d ids", len(s.ids))
@@ -396,6 +397,28 @@ func TestBlock(t *testing.T) {
 		want := fmt.Sprintf(`{"name":"blocked","source":"store","reset_after_ms":%d}`+"\n", tt.left)
 		if answer != want {
 			t.Errorf("block for %d ms: %s, want %s", tt.ms, answer, want)
+		}
+	}
+}
+
+// TestOnFailureOfLimit: claims on a limit have its on_failure, as descriptors have.
+func TestOnFailureOfLimit(t *testing.T) {
+	const file = "limits:\n  - {name: open, key: [a], max: 1/1m, on_failure: open}\n" +
+		"  - {name: closed, key: [b], max: 1/1m}\n"
+	failing := &faltering{}
+	for range 4 {
+		failing.errs = append(failing.errs, ratelimit.ErrUnavailable)
+	}
+	h := fileAPI(t, file, failing)
+	for body, want := range map[string]int{
+		`{"claims":[{"limit":"open","key":"x"}]}`:   http.StatusOK,
+		`{"claims":[{"limit":"closed","key":"x"}]}`: http.StatusServiceUnavailable,
+		`{"descriptor":{"a":"x"}}`:                  http.StatusOK,
+		`{"descriptor":{"b":"x"}}`:                  http.StatusServiceUnavailable,
+	} {
+		status, _, answer := call(t, h, request(http.MethodPost, "/v1/decide", body))
+		if status != want {
+			t.Errorf("%s: %d %s, want %d", body, status, answer, want)
 		}
 	}
 }

@@ -10,6 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
 // loggedDecision is a line of --log-decisions.
@@ -99,7 +103,7 @@ func TestDecisionLog(t *testing.T) {
 }
 
 // TestDecisionLogShares: without the flag nothing is logged, a share logs some, keys stay hashed
-// beside a list that shows them, and a share has bounds.
+// beside a list that shows them.
 func TestDecisionLogShares(t *testing.T) {
 	const requests = 1000
 	for _, tt := range []struct {
@@ -112,18 +116,29 @@ func TestDecisionLogShares(t *testing.T) {
 		c := parseServe(t, append([]string{"serve", "--limit=all=2/1h"}, tt.args...))
 		var log bytes.Buffer
 		c.LogFormat = "json"
-		top, err := c.newTopKeys(nil)
+		top, err := newTopKeys(c.TopKeys, c.TopKeysPlain, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newScene(t)
 		hash, err := newHash(top)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.api = budgetAPI(t, c, s.store, c.logDecisions(hash, c.logger(&log)))
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		d := c.newDecider(store, nil, c.logDecisions(hash, c.logger(&log)))
+		if _, err := c.newLimits(t.Context(), d, discard); err != nil {
+			t.Fatal(err)
+		}
 		for range requests {
-			s.post("/v1/decide", `{"descriptor":{"key":"`+secret+`"}}`)
+			if _, err := d.Decide(t.Context(), []decision.Request{{N: 1,
+				Descriptor: rules.Descriptor{{Name: "key", Value: secret}}}},
+				decision.Options{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if n := len(loggedDecisions(t, log.String())); n < tt.least || n > tt.most {
 			t.Errorf("%v: %d lines", tt.args, n)
@@ -132,6 +147,10 @@ func TestDecisionLogShares(t *testing.T) {
 			t.Errorf("%v: the log has the key: %s", tt.args, &log)
 		}
 	}
+}
+
+// TestDecisionLogBounds: a share is between 0 and 1.
+func TestDecisionLogBounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, share := range []string{"-0.1", "1.1", "NaN"} {

@@ -160,8 +160,7 @@ func TestDescriptorHoldsTooMany(t *testing.T) {
 }
 
 func TestBadDescriptors(t *testing.T) {
-	h := budgetAPI(t, parseServe(t, []string{"serve", "--config",
-		configFile(t, descriptorLimits)}), asked{t})
+	h := fileAPI(t, descriptorLimits, asked{t})
 	many := strings.Repeat(`{"entries":{"a":"b"}},`, maxDescriptors)
 	var entries []string
 	for i := range maxEntries + 1 {
@@ -217,8 +216,7 @@ func TestFileWithoutKeys(t *testing.T) {
 }
 
 func TestDescriptorUndecided(t *testing.T) {
-	h := budgetAPI(t, parseServe(t, []string{"serve", "--config",
-		configFile(t, descriptorLimits)}), &faltering{errs: []error{ratelimit.ErrUnavailable}})
+	h := fileAPI(t, descriptorLimits, &faltering{errs: []error{ratelimit.ErrUnavailable}})
 	status, _, body := call(t, h, request(http.MethodPost, "/v1/decide",
 		`{"descriptor":{"tenant":"secret-key"}}`))
 	if status != http.StatusServiceUnavailable || strings.Contains(body, secret) {
@@ -231,8 +229,7 @@ func TestUndecidedDescriptors(t *testing.T) {
 	for path, limits := range map[string]string{
 		"/v1/decide": `"limits":["tokens","users"]`, "/v1/check": `"limits":["clients"]`,
 	} {
-		h := budgetAPI(t, parseServe(t, []string{"serve", "--config", configFile(t,
-			descriptorLimits+"  - {name: clients, key: [client], max: 1/1m}\n")}),
+		h := fileAPI(t, descriptorLimits+"  - {name: clients, key: [client], max: 1/1m}\n",
 			&faltering{errs: []error{ratelimit.ErrUnavailable}})
 		var log bytes.Buffer
 		h.log = slog.New(slog.NewJSONHandler(&log, nil))

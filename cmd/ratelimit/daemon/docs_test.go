@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 )
 
 var (
@@ -44,7 +47,7 @@ func TestDocsExamples(t *testing.T) {
 			command, want, _ := strings.Cut(example, "\n")
 			if args, ok := strings.CutPrefix(command, "ratelimit "); ok {
 				args = strings.ReplaceAll(args, "limits.yaml", file)
-				s.api = budgetAPI(t, parseServe(t, strings.Fields(args)), s.store)
+				s.api = shownAPI(t, strings.Fields(args), s.store)
 				continue
 			}
 			curl := curlCommand.FindStringSubmatch(command)
@@ -75,17 +78,30 @@ func TestDocsExamples(t *testing.T) {
 	}
 }
 
-func parseServe(t *testing.T, args []string) *serveCmd {
+// shownAPI returns an API with the limits of the arguments of a command that is shown.
+func shownAPI(t *testing.T, args []string, store ratelimit.Store) *api {
 	t.Helper()
-	var cl commandLine
-	parser, err := kong.New(&cl, vars())
+	var shown struct {
+		Serve struct {
+			Config string
+			config.Flags
+		} `cmd:""`
+	}
+	parser, err := kong.New(&shown)
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parser.Parse(args); err != nil {
+	if shown.Serve.Config == "" {
+		return budgetAPI(t, shown.Serve.Flags, store)
+	}
+	text, err := os.ReadFile(shown.Serve.Config)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return &cl.Serve
+	return fileAPI(t, string(text), store)
 }
 
 func (s *scene) checkExample(command, path, body, want string) {

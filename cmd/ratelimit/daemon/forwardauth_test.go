@@ -192,8 +192,7 @@ func TestExplainState(t *testing.T) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
-	s.api = budgetAPI(t, parseServe(t, []string{"serve", "--config",
-		configFile(t, descriptorLimits)}), &faltering{errs: []error{ratelimit.ErrUnavailable}})
+	s.api = fileAPI(t, descriptorLimits, &faltering{errs: []error{ratelimit.ErrUnavailable}})
 	status, _, answer := s.post("/v1/explain", `{"descriptor":{"tenant":"acme"}}`)
 	if status != 200 || answer["applies"].([]any)[0].(map[string]any)["state"] != nil {
 		t.Errorf("without a store: %d %v", status, answer)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +27,6 @@ limits:
 // A hostile client has an API with fuzzedLimits for itself, and its log.
 type hostile struct {
 	testing.TB
-	cmd   *serveCmd
 	api   *api
 	log   syncBuffer
 	store *memorystore.Store
@@ -36,12 +34,7 @@ type hostile struct {
 }
 
 func newHostile(f *testing.F) *hostile {
-	file := writeFile(f, filepath.Join(f.TempDir(), "limits.yaml"), fuzzedLimits)
-	cmd := &serveCmd{Config: file}
-	if err := cmd.readConfig(); err != nil {
-		f.Fatal(err)
-	}
-	h := &hostile{TB: f, cmd: cmd}
+	h := &hostile{TB: f}
 	f.Cleanup(func() {
 		if h.store != nil {
 			_ = h.store.Close()
@@ -64,7 +57,7 @@ func (h *hostile) renew(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h.api = budgetAPI(t, h.cmd, h.store)
+	h.api = fileAPI(t, fuzzedLimits, h.store)
 	h.api.log, h.api.trace.log = log, log
 	h.api.proxies = newForwardAuth("caddy", []entryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
 		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, log)

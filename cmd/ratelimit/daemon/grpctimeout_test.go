@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
@@ -72,8 +73,8 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	b := &busyScene{T: t, store: &busy{Store: memory, latency: 40 * time.Millisecond},
 		log: new(strings.Builder)}
 	c := &serveCmd{
-		Limit: []ratelimit.Limit{ratelimit.PerMinute("requests", 1000)}, OnFailure: policy,
-		Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
+		Flags:     config.Flags{Limit: []ratelimit.Limit{ratelimit.PerMinute("requests", 1000)}},
+		OnFailure: policy, Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
 		EnvoyLook: "free", BreakerFailures: 20,
 	}
 	if err := c.checkGRPC(); err != nil {
@@ -91,11 +92,11 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.api = newAPI(l.decider, l.config.Load, log)
 	if b.envoy, err = c.newEnvoy(l, nil, log); err != nil {
 		t.Fatal(err)
 	}
-	b.api.envoy = b.envoy.JSON()
+	b.api = newAPI(apiOptions{
+		Decider: l.decider, Config: l.config.Load, Log: log, Envoy: b.envoy.JSON()})
 	return b
 }
 

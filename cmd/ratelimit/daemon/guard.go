@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -144,7 +145,7 @@ func (c *serveCmd) warnOfNoShare(log *slog.Logger) {
 		if int64(c.Instances) > l.Max {
 			log.Warn("while the server is unavailable, every request for this limit gets 503: "+
 				"--instances is more than its units, so no process has a share",
-				"limit", withName(l).Name, "max", l.Max, "instances", c.Instances)
+				"limit", config.WithName(l).Name, "max", l.Max, "instances", c.Instances)
 		}
 	}
 }

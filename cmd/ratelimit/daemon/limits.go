@@ -43,7 +43,7 @@ func (c *serveCmd) newLimits(
 		_, err := l.load(ctx)
 		return l, err
 	}
-	set, err := c.flagLimits()
+	set, err := c.Compile()
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (l *limits) String() string {
 	}
 	names := make([]ratelimit.Limit, len(l.cmd.Limit))
 	for i, limit := range l.cmd.Limit {
-		names[i] = withName(limit)
+		names[i] = config.WithName(limit)
 	}
 	return fmt.Sprint(names)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -109,9 +110,11 @@ func TestOpenAPI(t *testing.T) {
 func TestOpenAPIAnswers(t *testing.T) {
 	doc := readOpenAPI(t)
 	s := newScene(t)
-	flags := budgetFlags()
-	flags.TopKeys = 1
-	s.api = budgetAPI(t, flags, s.store)
+	s.api = budgetAPI(t, budgetFlags(), s.store)
+	var err error
+	if s.api.top, err = newTopKeys(1, false, time.Now); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ method, path, body string }{
 		{"post", "/v1/decide", hold("tokens")},
 		{"post", "/v1/decide", `{"key":"secret-key","n":3}`},

@@ -23,6 +23,10 @@ type readiness struct {
 	err   error
 }
 
+// probeTimeout bounds a probe, so that a server that does not answer delays the start of the service
+// by a second at most.
+const probeTimeout = time.Second
+
 // probeAge is for how long the outcome of a probe counts, so that clients cannot load the server.
 const probeAge = time.Second
 

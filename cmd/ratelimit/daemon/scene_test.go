@@ -13,18 +13,20 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
 )
 
 // budgetFlags are the limits of most tests.
-func budgetFlags() *serveCmd {
-	return &serveCmd{
+func budgetFlags() config.Flags {
+	return config.Flags{
 		Limit: []ratelimit.Limit{
 			ratelimit.PerMinute("requests", 3), ratelimit.PerMinute("tokens", 100),
 		},
 		InFlight: []ratelimit.Limit{{Name: "calls", Max: 2, Window: 10 * time.Minute}},
-		Block:    []blockFlag{{algorithm.Blocking("blocked", time.Hour)}},
+		Block:    []config.BlockFlag{{Block: algorithm.Blocking("blocked", time.Hour)}},
 	}
 }
 
@@ -50,28 +52,55 @@ func newScene(t *testing.T) *scene {
 		advance: func(d time.Duration) { now.Add(d.Microseconds()) }}
 }
 
+// budgetAPI returns an API with the limits of flags.
 func budgetAPI(
-	t testing.TB, c *serveCmd, store ratelimit.Store, options ...decision.Option,
+	t testing.TB, f config.Flags, store ratelimit.Store, options ...decision.Option,
 ) *api {
 	t.Helper()
-	began := time.Now()
-	top, err := c.newTopKeys(func() time.Time { return began })
+	set, err := f.Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.newLimits(t.Context(), c.newDecider(store, top, options...), discard)
+	return newAPI(apiOptions{Decider: deciderOf(t, set, store, options...),
+		Config: func() *config.Config { return nil }, Log: discard})
+}
+
+// fileAPI returns an API with the limits of a file, which has the text.
+func fileAPI(
+	t testing.TB, text string, store ratelimit.Store, options ...decision.Option,
+) *api {
+	t.Helper()
+	c, err := config.Source{Path: configFile(t, text)}.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newAPI(l.decider, l.config.Load, discard)
-	h.top = top
-	return h
+	return newAPI(apiOptions{Decider: deciderOf(t, c.Set, store, options...),
+		Config: func() *config.Config { return c }, Log: discard})
+}
+
+func deciderOf(
+	t testing.TB, set *rules.Set, store ratelimit.Store, options ...decision.Option,
+) *decision.Decider {
+	t.Helper()
+	d := decision.New(store, options...)
+	if err := d.Use(set); err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // limitsAPI returns an API with limits of --limit only.
 func limitsAPI(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *api {
 	t.Helper()
-	return budgetAPI(t, &serveCmd{Limit: limits}, store)
+	return budgetAPI(t, config.Flags{Limit: limits}, store)
+}
+
+// fileScene is a scene with the limits of a file.
+func fileScene(t *testing.T, limits string) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.api = fileAPI(t, limits, s.store)
+	return s
 }
 
 // post sends a request in whose body $1 is the first id that was returned, $2 the second, and so

@@ -19,16 +19,15 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/shadow"
+	"github.com/truewindow/ratelimit/topkeys"
 )
 
 type serveCmd struct {
-	Config    string            `env:"CONFIG" placeholder:"FILE"`
-	Store     string            `env:"STORE" placeholder:"URL"`
-	OnFailure onFailure         `env:"ON_FAILURE" placeholder:"POLICY"`
-	Instances int               `env:"INSTANCES" placeholder:"N"`
-	Limit     []ratelimit.Limit `env:"LIMIT" placeholder:"[NAME=]MAX/WINDOW"`
-	InFlight  []ratelimit.Limit `env:"IN_FLIGHT" placeholder:"NAME=MAX/WINDOW"`
-	Block     []blockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
+	Config    string    `env:"CONFIG" placeholder:"FILE"`
+	Store     string    `env:"STORE" placeholder:"URL"`
+	OnFailure onFailure `env:"ON_FAILURE" placeholder:"POLICY"`
+	Instances int       `env:"INSTANCES" placeholder:"N"`
+	config.Flags
 
 	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
 	TopKeysPlain bool `env:"TOP_KEYS_PLAIN"`
@@ -94,10 +93,8 @@ func (c *serveCmd) Validate() error {
 	if !(c.LogDecisions >= 0 && c.LogDecisions <= 1) {
 		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
 	}
-	for _, p := range c.TrustedProxy {
-		if unmapped(p).Bits() <= 0 {
-			return fmt.Errorf("--trusted-proxy=%v trusts everyone", p)
-		}
+	if err := checkTrustedProxies(c.TrustedProxy); err != nil {
+		return err
 	}
 	switch {
 	case c.Drain < 0:
@@ -110,6 +107,18 @@ func (c *serveCmd) Validate() error {
 		return c.errNoInstances()
 	}
 	return c.checkGRPC()
+}
+
+var errPlain = errors.New("--top-keys-plain needs --top-keys=N")
+
+func (c *serveCmd) checkTopKeys() error {
+	switch {
+	case c.TopKeys < 0 || c.TopKeys > topkeys.MaxSize:
+		return fmt.Errorf("--top-keys=%d is not between 0 and %d", c.TopKeys, topkeys.MaxSize)
+	case c.TopKeys == 0 && c.TopKeysPlain:
+		return errPlain
+	}
+	return nil
 }
 
 // Run serves until ctx ends.
@@ -136,7 +145,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = counts.Close() }()
-	top, err := c.newTopKeys(time.Now)
+	top, err := newTopKeys(c.TopKeys, c.TopKeysPlain, time.Now)
 	if err != nil {
 		return err
 	}
@@ -169,8 +178,8 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	defer ready.drain()
 	context.AfterFunc(ready.draining, page.Close) // its open connections would last
 
-	writes := &trace{log: log, decider: decider, hash: hash}
-	allowed := &access{credentials.rights, writes}
+	writes := newTrace(log, decider, hash)
+	allowed := newAccess(&credentials.rights, writes)
 	var settling *access
 	if c.SettleWithinHold {
 		settling = allowed
@@ -179,18 +188,17 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	answers := &api{
-		decider: decider, config: inForce.config.Load, log: log, trace: writes, ready: ready,
-		proxies: newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log),
-		top:     top, envoy: envoyJSON(envoy), settling: settling,
-	}
+	proxies := newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
+	answers := newAPI(apiOptions{
+		Decider: decider, Config: inForce.config.Load, Log: log, Trace: writes, Proxies: proxies,
+		Ready: ready, Top: top, Envoy: envoyJSON(envoy), Settling: settling})
 	handler := newHosts(c.Host, c.Addr, c.AdminAddr).only(
 		ready.release(allowed.only(page.before(counts.before(answers)))),
 		append(c.anyHost, checkPath)...)
 
 	failed := new(failedConnections)
 	err = counts.watchService(&serviceReader{limits: inForce, credentials: credentials,
-		proxies: answers.proxies, envoy: envoy, failed: failed})
+		proxies: proxies, envoy: envoy, failed: failed})
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	_ "github.com/truewindow/ratelimit/backend/redis"
 )
+
+// parseServe returns what kong makes of the arguments of a command.
+func parseServe(t *testing.T, args []string) *serveCmd {
+	t.Helper()
+	var line struct {
+		Serve serveCmd `cmd:"" envprefix:"RATELIMIT_"`
+	}
+	parser, err := kong.New(&line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &line.Serve
+}
 
 // testServer returns a server whose log and counts nobody reads.
 func testServer(handler http.Handler) *http.Server {

@@ -17,6 +17,8 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -282,11 +284,9 @@ func TestRenewalFails(t *testing.T) {
 // TestPolicies: a policy applies to decisions, and not to settlements, renewals, blocks and resets.
 // What it admits is not held, so there is no id.
 func TestPolicies(t *testing.T) {
-	c := budgetFlags()
-	c.OnFailure = failOpen
 	s := newScene(t)
 	store := &faltering{Store: s.store}
-	s.api = budgetAPI(t, c, store)
+	s.api = budgetAPI(t, budgetFlags(), store, decision.WithPolicy(ratelimit.FailOpen))
 	s.play(step{"/v1/decide", hold("tokens 70, blocked"), 200, "", "", 0})
 	store.errs = slices.Repeat([]error{ratelimit.ErrUnavailable}, 100)
 	s.play(
@@ -343,7 +343,7 @@ func TestLocally(t *testing.T) {
 
 // TestIDBounds: the largest request has an id that can be renewed and settled.
 func TestIDBounds(t *testing.T) {
-	c := &serveCmd{}
+	var c config.Flags
 	var claims, totals []string
 	key := strings.Repeat("k", maxKey)
 	for i := range maxClaims {
@@ -388,10 +388,10 @@ func TestSettlementsLeaveNothing(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, s *scene) {
 		const rate, open, window = 100, 10, time.Second
-		s.api = budgetAPI(t, &serveCmd{
+		s.api = budgetAPI(t, config.Flags{
 			Limit:    []ratelimit.Limit{{Name: "tokens", Max: 1000, Window: window}},
 			InFlight: []ratelimit.Limit{{Name: "calls", Max: open + 1, Window: time.Hour}},
-			Block:    []blockFlag{{algorithm.Blocking("blocked", 24*time.Hour)}},
+			Block:    []config.BlockFlag{{Block: algorithm.Blocking("blocked", 24*time.Hour)}},
 		}, s.store)
 		store := s.store.(*memorystore.Store)
 		s.play(step{"/v1/block", one("blocked", `"for_ms":86400000`), 200, "", "", 0})

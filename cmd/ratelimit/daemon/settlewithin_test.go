@@ -21,14 +21,14 @@ import (
 func withinScene(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
-	c := &serveCmd{WriteTokenFile: tokenFile(t, testToken),
-		ReadTokenFile: tokenFile(t, "a-token-to-read-with")}
-	secrets, err := c.newCredentials(t.Context(), discard)
-	if err != nil {
-		t.Fatal(err)
+	allowed := &rights{readers: newTokens(tokenFile(t, "a-token-to-read-with")),
+		writers: newTokens(tokenFile(t, testToken))}
+	for _, tokens := range []*tokens{allowed.readers, allowed.writers} {
+		if err := tokens.read(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(secrets.Close)
-	s.api.settling = &access{secrets.rights, s.api.trace}
+	s.api.settling = newAccess(allowed, s.api.trace)
 	return s
 }
 

@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
-
-// probeTimeout bounds the probe of the server at the start, so that a server that does not answer
-// delays the start by a second at most.
-const probeTimeout = time.Second
 
 // mayFail reports whether the store at a URL can be unavailable. Only the store in memory cannot.
 func mayFail(url string) bool {

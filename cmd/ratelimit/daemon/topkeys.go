@@ -3,6 +3,7 @@ package daemon
 import (
 	"math"
 	"net/http"
+	"time"
 
 	"github.com/truewindow/ratelimit/httplimit/problem"
 	"github.com/truewindow/ratelimit/topkeys"
@@ -12,6 +13,19 @@ import (
 type topKeys struct {
 	*topkeys.Sketch
 	plain bool
+}
+
+// newTopKeys returns the most refused keys, up to size of each limit, with now as their clock, or
+// nil if size is 0. They show the keys themselves if plain, else hashes of them.
+func newTopKeys(size int, plain bool, now func() time.Time) (*topKeys, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	sketch, err := topkeys.New(&topkeys.Options{Size: size, Plain: plain, Now: now})
+	if err != nil {
+		return nil, err
+	}
+	return &topKeys{sketch, plain}, nil
 }
 
 // topAnswer is the answer to a request for the most refused keys.

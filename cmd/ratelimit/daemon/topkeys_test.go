@@ -29,22 +29,15 @@ func topList(t *testing.T, h http.Handler) (list topAnswer) {
 
 // TestTopKeys: refusals of all requests count under the limits that refuse, and decay.
 func TestTopKeys(t *testing.T) {
-	flags := budgetFlags()
-	flags.TopKeys, flags.TopKeysPlain = 2, true
 	s := newScene(t)
 	now := time.Now()
-	top, err := flags.newTopKeys(func() time.Time { return now })
+	top, err := newTopKeys(2, true, func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
 	counted := 0
-	l, err := flags.newLimits(t.Context(), flags.newDecider(s.store, top,
-		decision.WithObserver(func(context.Context, ratelimit.Observation) { counted++ })),
-		discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.api = newAPI(l.decider, l.config.Load, discard)
+	s.api = budgetAPI(t, budgetFlags(), s.store, decision.WithObserver(top.Observe),
+		decision.WithObserver(func(context.Context, ratelimit.Observation) { counted++ }))
 	s.api.top = top
 
 	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}

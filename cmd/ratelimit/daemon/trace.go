@@ -24,6 +24,13 @@ type trace struct {
 	releases, refusals lograte.Limit
 }
 
+// newTrace returns a trace with the hashes of keys that hash returns, which may be nil.
+func newTrace(
+	log *slog.Logger, d *decision.Decider, hash func(key string) string,
+) *trace {
+	return &trace{log: log, decider: d, hash: hash}
+}
+
 // keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
 // of a service.
 func (t *trace) keyHash(key string) string {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -235,8 +236,7 @@ func TestRefusalsOfCredentials(t *testing.T) {
 func TestTraceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		c := &serveCmd{LogFormat: "json"}
-		l := &trace{log: c.logger(&log), decider: decision.New(nil)}
+		l := newTrace(slog.New(slog.NewJSONHandler(&log, nil)), decision.New(nil), nil)
 		for range 50 {
 			r := httptest.NewRequest(http.MethodPost, "/v1/reset", strings.NewReader("{}"))
 			l.refusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -17,6 +18,16 @@ func (t trustedProxies) contain(addr netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// checkTrustedProxies returns an error for networks that everyone is in.
+func checkTrustedProxies(proxies []netip.Prefix) error {
+	for _, p := range proxies {
+		if unmapped(p).Bits() <= 0 {
+			return fmt.Errorf("--trusted-proxy=%v trusts everyone", p)
+		}
+	}
+	return nil
 }
 
 // sent reports whether the peer of r is trusted. A peer on a Unix socket is, if any is.

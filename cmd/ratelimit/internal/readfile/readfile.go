@@ -51,3 +51,6 @@ func Regular(path string, most int64) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// Credentials is Regular of a file of tokens, certificates or a password.
+func Credentials(path string) ([]byte, error) { return Regular(path, 1<<20) }

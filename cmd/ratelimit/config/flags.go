@@ -1,4 +1,4 @@
-package daemon
+package config
 
 import (
 	"errors"
@@ -15,28 +15,38 @@ import (
 var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name, as " +
 	"in --limit NAME=MAX/WINDOW; without one, its window is its name")
 
-// flagLimits returns the limits of the command line, as a file would have them. Only names reach
-// those of --in-flight and --block.
-func (c *serveCmd) flagLimits() (*rules.Set, error) {
-	if len(c.Limit) == 0 {
+// Flags are the limits of a command line.
+type Flags struct {
+	Limit    []ratelimit.Limit `env:"LIMIT" placeholder:"[NAME=]MAX/WINDOW"`
+	InFlight []ratelimit.Limit `env:"IN_FLIGHT" placeholder:"NAME=MAX/WINDOW"`
+	Block    []BlockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
+}
+
+// Any reports whether there is a limit.
+func (f *Flags) Any() bool { return len(f.Limit)+len(f.InFlight)+len(f.Block) > 0 }
+
+// Compile returns the limits as a file would have them. Only names reach those of --in-flight and
+// --block.
+func (f *Flags) Compile() (*rules.Set, error) {
+	if len(f.Limit) == 0 {
 		return nil, fmt.Errorf("%w limit: --limit has no limit", ratelimit.ErrInvalid)
 	}
 	var limits []*rules.Limit
-	for _, l := range c.Limit {
-		l = withName(l)
+	for _, l := range f.Limit {
+		l = WithName(l)
 		limits = append(limits, &rules.Limit{
 			Name: l.Name, Key: []string{"key"}, Algorithm: "log", Holds: time.Minute,
 			Rate: rules.Rate{Units: l.Max, Window: l.Window}})
 	}
-	for _, l := range c.InFlight {
+	for _, l := range f.InFlight {
 		limits = append(limits, &rules.Limit{
-			Name: withName(l).Name, ByName: true, Key: []string{"key"},
+			Name: WithName(l).Name, ByName: true, Key: []string{"key"},
 			Algorithm: algorithms.InFlight, Holds: l.Window, Rate: rules.Rate{Units: l.Max}})
 	}
-	for _, f := range c.Block {
+	for _, b := range f.Block {
 		limits = append(limits, &rules.Limit{
-			Name: f.Limit().Name, ByName: true, Key: []string{"key"},
-			Algorithm: algorithms.Block, Rate: rules.Rate{Window: f.Limit().Window}})
+			Name: b.Limit().Name, ByName: true, Key: []string{"key"},
+			Algorithm: algorithms.Block, Rate: rules.Rate{Window: b.Limit().Window}})
 	}
 	names := make(map[string]bool)
 	for _, l := range limits {
@@ -49,20 +59,20 @@ func (c *serveCmd) flagLimits() (*rules.Set, error) {
 	return rules.Compile(limits, nil)
 }
 
-// withName returns l with its window as its name if it has none. All limits of the flags come from
+// WithName returns l with its window as its name if it has none. All limits of the flags come from
 // one command line, where two of the same window are refused.
-func withName(l ratelimit.Limit) ratelimit.Limit {
+func WithName(l ratelimit.Limit) ratelimit.Limit {
 	if l.Name == "" {
 		l.Name = l.Window.String()
 	}
 	return l
 }
 
-// blockFlag is the name of a block and the longest time for which it can last, as in blocked=24h.
-type blockFlag struct{ algorithm.Block }
+// A BlockFlag is the name of a block and the longest time for which it can last, as in blocked=24h.
+type BlockFlag struct{ algorithm.Block }
 
 // UnmarshalText is called by kong.
-func (f *blockFlag) UnmarshalText(text []byte) error {
+func (f *BlockFlag) UnmarshalText(text []byte) error {
 	form := fmt.Errorf("%q is not of the form NAME=LONGEST, such as blocked=24h", text)
 	at := strings.LastIndexByte(string(text), '=') // a name may contain one
 	if at < 0 {
@@ -82,4 +92,4 @@ func (f *blockFlag) UnmarshalText(text []byte) error {
 }
 
 // String returns the flag in the form that UnmarshalText reads.
-func (f blockFlag) String() string { return f.Limit().Name + "=" + f.Limit().Window.String() }
+func (f BlockFlag) String() string { return f.Limit().Name + "=" + f.Limit().Window.String() }
