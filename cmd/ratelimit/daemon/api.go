@@ -107,7 +107,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		other(a, w, r.WithContext(context.WithoutCancel(r.Context())))
 	} else {
 		problem.Problem{Status: http.StatusNotFound,
-			Detail: "The paths are " + pathNames + " and " + metricsPath + "."}.Write(w)
+			Detail: "The paths are " + strings.Join(Paths(), ", ") + " and " + metricsPath + "."}.Write(w)
 	}
 }
 

@@ -204,7 +204,7 @@ func TestConfigRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--config", good, "--limit=10/1m"}, errFileAndFlags.Error()},
+		{[]string{"--config", good, "--limit=10/1m"}, "leave out --limit"},
 		{[]string{"--config", good + "x"}, "no such file"},
 		{[]string{"--config", configFile(t, "limits: [{name: a, max: many}]")}, "limits.yaml:1:"},
 		{[]string{"--config", remote}, "--on-failure"},

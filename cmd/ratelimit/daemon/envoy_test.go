@@ -196,6 +196,10 @@ func TestGRPCMaxConnectionAge(t *testing.T) {
 			t.Fatal("the connection lasts")
 		}
 	}
+}
+
+// TestGRPCMaxConnectionAgeFlag: an age is not negative, and needs an address.
+func TestGRPCMaxConnectionAgeFlag(t *testing.T) {
 	for age, grpcAddr := range map[time.Duration]string{time.Second: "", -time.Second: ":0"} {
 		c := serveCmd{GRPCAddr: grpcAddr, GRPCMaxConnectionAge: age, EnvoyLook: "free"}
 		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "connection-age") {

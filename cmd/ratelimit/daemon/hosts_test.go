@@ -120,12 +120,10 @@ func TestCheckUnderAnyName(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", host, status, body, want)
 		}
 	}
-	paths := []string{metricsPath, pagePath, "/", "/v1/check/", "//v1/check", "/v1/check/../decide"}
-	for path := range rightOf {
-		paths = append(paths, path)
-	}
-	for _, path := range paths {
-		if path == checkPath {
+	paths := []string{"/metrics", "/dashboard/", "/", "/v1/check/", "//v1/check",
+		"/v1/check/../decide"}
+	for _, path := range append(paths, Paths()...) {
+		if path == "/v1/check" {
 			continue
 		}
 		if status, body := ask(path, "app.example.org"); status != http.StatusMisdirectedRequest {

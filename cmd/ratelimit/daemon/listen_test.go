@@ -217,6 +217,16 @@ func TestUnixSocket(t *testing.T) {
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("status %d", res.StatusCode)
 	}
+}
+
+// TestNoSocket: neither the socket of a process that listens nor a file is replaced.
+func TestNoSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	running, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
 	if l, err := listen("unix:" + path); err == nil {
 		_ = l.Close()
 		t.Error("the socket of a running service was replaced")
@@ -279,6 +289,10 @@ func TestHandshakeLog(t *testing.T) {
 	if n := strings.Count(log.String(), "TLS handshake error"); n < 1 || n > most {
 		t.Errorf("%d lines, want at most %d: %s", n, most, log)
 	}
+}
+
+// TestServerErrors: what clients can cause is one line a second, and a panic always is one.
+func TestServerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
 		errors := &serverErrors{log: slog.New(slog.NewTextHandler(&text, nil))}

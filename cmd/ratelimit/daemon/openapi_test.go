@@ -72,6 +72,7 @@ var quoted = regexp.MustCompile(`"(\w+)"`)
 // have.
 func TestOpenAPI(t *testing.T) {
 	doc := readOpenAPI(t)
+	doc.at(t, doc, "components", "responses", "problem", "headers", "Retry-After")
 	paths := doc.at(t, doc, "paths")
 	for path := range rightOf {
 		if paths[path] == nil {

@@ -45,7 +45,8 @@ var rightOf = map[string]right{
 	"/readyz":          toDecide,
 }
 
-var pathNames = strings.Join(slices.Sorted(maps.Keys(rightOf)), ", ")
+// Paths returns the paths that an API answers, in their order.
+func Paths() []string { return slices.Sorted(maps.Keys(rightOf)) }
 
 // needs returns the right that requests for a path need.
 func needs(path string) right {

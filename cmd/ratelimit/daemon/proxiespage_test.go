@@ -34,7 +34,7 @@ func TestProxiesPage(t *testing.T) {
 			if client == nil {
 				t.Fatalf("%q is not a command that this test knows", line)
 			}
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+checkPath, nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/check", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -205,6 +205,10 @@ func TestSettleWithinHoldNeedsTokens(t *testing.T) {
 	if code != 2 || !strings.Contains(stderr.String(), "needs --write-token-file") {
 		t.Errorf("code %d: %s", code, &stderr)
 	}
+}
+
+// TestSettleWithinHoldVariable: the variable has the meaning of the flag.
+func TestSettleWithinHoldVariable(t *testing.T) {
 	t.Setenv("RATELIMIT_SETTLE_WITHIN_HOLD", "true")
 	t.Setenv("RATELIMIT_WRITE_TOKEN_FILE", filepath.Join(t.TempDir(), "none"))
 	if c := parseServe(t, []string{"serve"}); !c.SettleWithinHold {

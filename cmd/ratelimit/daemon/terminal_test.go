@@ -64,7 +64,7 @@ func TestHostileService(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
 			body := answer
-			if status == http.StatusOK && strings.HasPrefix(r.URL.Path, pagePath) {
+			if status == http.StatusOK && strings.HasPrefix(r.URL.Path, "/dashboard/") {
 				body = page
 			}
 			_, _ = w.Write(body)

@@ -90,7 +90,14 @@ func TestTopKeysHashed(t *testing.T) {
 		post(t, url+"/v1/decide", `{"hold_ms":0,"claims":[{"limit":"calls","key":"secret-key"}]}`)
 	}
 	status, body := get(t, url+"/v1/top-keys")
-	var list topAnswer
+	var list struct {
+		Limits []struct {
+			Name string
+			Keys []struct {
+				Hash string `json:"key_hash"`
+			}
+		}
+	}
 	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK {
 		t.Fatalf("%d %v: %s", status, err, body)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -245,9 +246,11 @@ func TestTraceIsBounded(t *testing.T) {
 		}
 		for msg, suppressed := range map[string]int{
 			"request refused: it has no right": 9, "write": 9} {
-			lines := tracedLines(t, log.String(), msg)
-			if len(lines) != 5 || lines[0].Suppressed != 0 || lines[4].Suppressed != suppressed {
-				t.Errorf("%s: %+v", msg, lines)
+			of := func(n int) string { return fmt.Sprintf(`"suppressed":%d}`, n) }
+			lines := regexp.MustCompile(`.*"msg":"`+msg+`".*`).FindAllString(log.String(), -1)
+			if len(lines) != 5 || !strings.HasSuffix(lines[0], of(0)) ||
+				!strings.HasSuffix(lines[4], of(suppressed)) {
+				t.Errorf("%s: %q", msg, lines)
 			}
 		}
 	})
@@ -383,8 +386,6 @@ func TestRequestsOnAddrAreCounted(t *testing.T) {
 
 // TestRetryAfterOfFailures: each 503 says when to try again, and no other status does.
 func TestRetryAfterOfFailures(t *testing.T) {
-	doc := readOpenAPI(t)
-	doc.at(t, doc, "components", "responses", "problem", "headers", "Retry-After")
 	healthy, _, _ := start(t, "--limit=tokens=9/1h")
 	for _, path := range []string{"/readyz", "/nothing"} {
 		res, err := http.Get(healthy + path)
