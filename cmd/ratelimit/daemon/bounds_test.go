@@ -95,8 +95,8 @@ func TestBodiesOfManyWait(t *testing.T) {
 			t.Errorf("a connection was cut off: %s", why)
 		}})
 		handler := count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if body, p := readBody(w, r); p != nil || len(body) != size {
-				t.Errorf("a body of %d bytes: %+v", len(body), p)
+			if body, err := io.ReadAll(r.Body); err != nil || len(body) != size {
+				t.Errorf("a body of %d bytes: %v", len(body), err)
 			}
 		}))
 		ctx, stop := context.WithCancel(t.Context())
@@ -142,8 +142,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		pipes := newPipeListener()
 		listener := conns.Listen(pipes, conns.Bounds{Budget: budget})
 		ctx, stop := context.WithCancel(t.Context())
-		s := testServer(count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			readBody(w, r)
+		s := testServer(count(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
 		})))
 		s.Protocols = new(http.Protocols)
 		s.Protocols.SetUnencryptedHTTP2(true)

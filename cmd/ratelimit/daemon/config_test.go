@@ -106,7 +106,7 @@ func TestReloadKeepsWaitingCalls(t *testing.T) {
 		}
 		h := newAPI(apiOptions{Decider: l.decider, Config: l.config.Load, Log: discard})
 		const body = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
-		var held renewal
+		var held struct{ ID string }
 		if err := json.Unmarshal(answerOf(t, h, "/v1/decide", body), &held); err != nil {
 			t.Fatal(err)
 		}
