@@ -1,11 +1,11 @@
 // Command ratelimit serves rate-limit decisions over HTTP.
-// Package daemon documents it, and package serverstore the URLs of its stores.
+// Package command documents it, and package serverstore the URLs of its stores.
 package main
 
 import (
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/command"
 
 	_ "github.com/truewindow/ratelimit/backend/memory"
 	_ "github.com/truewindow/ratelimit/backend/redis"
@@ -15,5 +15,5 @@ import (
 
 func main() {
 	logging.Disable() // go-redis's log is not structured, and the store returns its errors
-	daemon.Main()
+	command.Main()
 }

@@ -179,7 +179,7 @@ func (t *tool) weights(version string) error {
 		{14, "/backend/valkey"},
 		{14, "/grpclimit"},
 		{20, "/otellimit"},
-		{101, "/cmd/ratelimit/daemon"}, // gRPC, Envoy's messages, YAML, OTLP
+		{101, "/cmd/ratelimit/command"}, // gRPC, Envoy's messages, YAML, OTLP
 	} {
 		dir, err := t.consumer(version, strings.Fields(c.packages))
 		if err != nil {

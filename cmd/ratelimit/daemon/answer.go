@@ -4,12 +4,14 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/backend"
 )
 
 // Answer answers a body for one of the paths of POST as the service would, without one: --config
 // or --limit have the limits, and --store their states. An answer without a text has no body.
-func (c *serveCmd) Answer(
+func (c *Serve) Answer(
 	ctx context.Context, path string, body []byte,
 ) (status int, text []byte, err error) {
 	if err := c.readConfig(); err != nil {
@@ -25,7 +27,8 @@ func (c *serveCmd) Answer(
 	if err != nil {
 		return 0, nil, err
 	}
-	api := newAPI(apiOptions{Decider: limits.decider, Config: limits.config.Load, Log: log})
+	api := httpapi.New(httpapi.Options{
+		Decider: limits.decider, Config: limits.config.Load, Log: log})
 	status, text = api.Answer(ctx, path, body)
 	return status, text, nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
@@ -142,8 +144,8 @@ const smallBody = 4 << 10
 func (b *countedBody) Read(p []byte) (int, error) {
 	if b.length != 0 {
 		b.free = b.length
-		if b.length < 0 || b.length > maxBody {
-			b.free = maxBody
+		if b.length < 0 || b.length > httpapi.MaxBody {
+			b.free = httpapi.MaxBody
 		}
 		b.length = 0
 		if b.free <= smallBody {

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
 
 // TestHeadersAreBounded sends a header that is far too long, and one of usual length.
@@ -28,7 +30,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- serve(ctx, []server{{testServer(http.NotFoundHandler()), listener}},
-			newReadiness(nil), 0, discard)
+			httpapi.NewReadiness(nil), 0, apitest.Discard)
 	}()
 	for size, want := range map[int]int{1 << 10: http.StatusNotFound,
 		64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
@@ -59,7 +61,7 @@ func TestHeadersAreBounded(t *testing.T) {
 func TestBoundsFitMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(192 << 20)
 	defer debug.SetMemoryLimit(before)
-	small := newBounds(discard)
+	small := newBounds(apitest.Discard)
 	if most := min(2048, int(maxFiles()/2)); small.http != most || small.grpc != most/4 ||
 		small.admin != most/8 {
 		t.Errorf("%+v in 192 MiB", small)
@@ -68,10 +70,10 @@ func TestBoundsFitMemory(t *testing.T) {
 		t.Errorf("the memory limit is %d", got)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
-	if large := newBounds(discard); large.http < small.http && cgroupMemory() == 0 {
+	if large := newBounds(apitest.Discard); large.http < small.http && cgroupMemory() == 0 {
 		t.Errorf("%+v without a limit", large)
 	}
-	var log syncBuffer
+	var log apitest.Log
 	b := newBounds(slog.New(slog.NewTextHandler(&log, nil)))
 	for range 100 {
 		b.onCut("too many connections")
@@ -103,7 +105,7 @@ func TestBodiesOfManyWait(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- serve(ctx, []server{{httpServer{testServer(handler), listener},
-				listener}}, newReadiness(nil), 0, discard)
+				listener}}, httpapi.NewReadiness(nil), 0, apitest.Discard)
 		}()
 		rest := make(chan struct{})
 		var group sync.WaitGroup
@@ -149,19 +151,21 @@ func TestStreamsAreBounded(t *testing.T) {
 		s.Protocols.SetUnencryptedHTTP2(true)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- serve(ctx, []server{{httpServer{s, listener}, listener}}, newReadiness(nil), 0,
-				discard)
+			ended <- serve(ctx, []server{{httpServer{s, listener}, listener}},
+				httpapi.NewReadiness(nil), 0,
+				apitest.Discard)
 		}()
 		client, served := net.Pipe()
 		pipes.conns <- served
 		go func() { _, _ = io.Copy(io.Discard, client) }()
-		_, _ = io.WriteString(client, h2Preface+h2Settings+"\x00\x00\x00\x04\x01\x00\x00\x00\x00")
+		_, _ = io.WriteString(client, apitest.HTTP2Preface+apitest.HTTP2Settings+
+			"\x00\x00\x00\x04\x01\x00\x00\x00\x00")
 		for id := 1; id < 200; id += 2 { // a POST whose body does not come
 			_, _ = io.WriteString(client, "\x00\x00\x06\x01\x04\x00\x00\x00"+
 				string([]byte{byte(id)})+"\x83\x87\x84\x41\x01a")
 		}
 		synctest.Wait()
-		const each = requestBytes + streamBytes + 2*maxBody
+		const each = requestBytes + streamBytes + 2*httpapi.MaxBody
 		if held := budget.Held(); held < maxStreams*each || held > maxStreams*(each+100) {
 			t.Errorf("100 requests hold %d bytes", held)
 		}

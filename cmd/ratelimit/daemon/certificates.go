@@ -13,15 +13,15 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 )
 
-// tlsFlags name files in PEM. The certificate is required with the key; with the authorities,
+// TLSFlags name files in PEM. The certificate is required with the key; with the authorities,
 // clients need a certificate of one of them.
-type tlsFlags struct {
+type TLSFlags struct {
 	Cert     string `env:"TLS_CERT" placeholder:"FILE"`
 	Key      string `env:"TLS_KEY" placeholder:"FILE"`
 	ClientCA string `env:"TLS_CLIENT_CA" placeholder:"FILE"`
 }
 
-func (f tlsFlags) validate() error {
+func (f TLSFlags) Validate() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
 		return errors.New("--tls-cert and --tls-key need each other")
@@ -33,7 +33,7 @@ func (f tlsFlags) validate() error {
 
 // certificates are those of the files.
 type certificates struct {
-	flags   tlsFlags
+	flags   TLSFlags
 	current atomic.Pointer[tls.Config]
 
 	mu          sync.Mutex

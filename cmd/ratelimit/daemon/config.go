@@ -20,7 +20,7 @@ var errFileAndFlags = errors.New("--config has the limits: leave out --limit, --
 // readConfig reads the files of --config, or those that variables of envoyproxy/ratelimit name, and
 // takes the settings that the flags do not have from them. Without either and without --limit there
 // is one limit of 10/1m.
-func (c *serveCmd) readConfig() error {
+func (c *Serve) readConfig() error {
 	if err := c.readEnvoyVariables(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *serveCmd) readConfig() error {
 }
 
 // configPath returns the path of the file or directory of the limits, or "".
-func (c *serveCmd) configPath() string {
+func (c *Serve) configPath() string {
 	if c.source.Runtime != nil {
 		return c.source.Runtime.Directory()
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
@@ -13,7 +15,7 @@ import (
 // again when they change. Each file is followed alone, so that a bad one does not keep
 // tokens in force that were removed from another one.
 type credentials struct {
-	rights
+	httpapi.Rights
 	certificates *certificates // nil without files
 	grpc         *certificates // of --grpc-addr; mostly the same
 	followed     []followed
@@ -26,7 +28,7 @@ type followed struct {
 }
 
 // newCredentials reads the files, and follows them until ctx or Close ends that.
-func (c *serveCmd) newCredentials(ctx context.Context, log *slog.Logger) (*credentials, error) {
+func (c *Serve) newCredentials(ctx context.Context, log *slog.Logger) (*credentials, error) {
 	s := new(credentials)
 	err := s.read(ctx, c, log)
 	if err != nil {
@@ -35,7 +37,7 @@ func (c *serveCmd) newCredentials(ctx context.Context, log *slog.Logger) (*crede
 	return s, err
 }
 
-func (s *credentials) read(ctx context.Context, c *serveCmd, log *slog.Logger) error {
+func (s *credentials) read(ctx context.Context, c *Serve, log *slog.Logger) error {
 	var failed error
 	follow := func(name string, read func() error, files ...string) {
 		if failed != nil {
@@ -47,7 +49,7 @@ func (s *credentials) read(ctx context.Context, c *serveCmd, log *slog.Logger) e
 			s.followed = append(s.followed, followed{name, w})
 		}
 	}
-	followTLS := func(prefix string, flags tlsFlags) *certificates {
+	followTLS := func(prefix string, flags TLSFlags) *certificates {
 		t := &certificates{flags: flags}
 		follow(prefix+"tls-cert", t.readPair, flags.Cert, flags.Key)
 		if flags.ClientCA != "" {
@@ -60,15 +62,15 @@ func (s *credentials) read(ctx context.Context, c *serveCmd, log *slog.Logger) e
 	}
 	s.grpc = s.certificates
 	if own := c.envoy.TLS; own != nil {
-		s.grpc = followTLS("grpc-", tlsFlags{own.Cert, own.Key, own.ClientCA})
+		s.grpc = followTLS("grpc-", TLSFlags{own.Cert, own.Key, own.ClientCA})
 	}
 	if c.ReadTokenFile != "" {
-		s.readers = newTokens(c.ReadTokenFile)
-		follow("read-token-file", s.readers.read, c.ReadTokenFile)
+		s.Readers = httpapi.NewTokens(c.ReadTokenFile)
+		follow("read-token-file", s.Readers.Read, c.ReadTokenFile)
 	}
 	if c.WriteTokenFile != "" {
-		s.writers = newTokens(c.WriteTokenFile)
-		follow("write-token-file", s.writers.read, c.WriteTokenFile)
+		s.Writers = httpapi.NewTokens(c.WriteTokenFile)
+		follow("write-token-file", s.Writers.Read, c.WriteTokenFile)
 	}
 	return failed
 }

@@ -15,20 +15,22 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
 
 // allCredentials returns a command line with each kind of file of credentials, by their names.
-func allCredentials(t *testing.T) (c *serveCmd, files map[string]string, a *authority) {
+func allCredentials(t *testing.T) (c *Serve, files map[string]string, a *apitest.Authority) {
 	t.Helper()
-	a = newAuthority(t)
-	a.issue("server")
-	a.issue("inner")
-	copyFile(t, a.path("ca.pem"), a.path("inner-ca.pem"))
-	c = &serveCmd{ReadTokenFile: tokenFile(t, "the-reader-of-before"),
-		WriteTokenFile: tokenFile(t, "the-writer-of-before"),
-		TLS:            tlsFlags{a.path("server.pem"), a.path("server.key"), a.path("ca.pem")}}
-	c.envoy.TLS = &envoy.TLSFiles{Cert: a.path("inner.pem"), Key: a.path("inner.key"),
-		ClientCA: a.path("inner-ca.pem")}
+	a = apitest.NewAuthority(t)
+	a.Issue("server")
+	a.Issue("inner")
+	copyFile(t, a.Path("ca.pem"), a.Path("inner-ca.pem"))
+	c = &Serve{ReadTokenFile: apitest.TokenFile(t, "the-reader-of-before"),
+		WriteTokenFile: apitest.TokenFile(t, "the-writer-of-before"),
+		TLS:            TLSFlags{a.Path("server.pem"), a.Path("server.key"), a.Path("ca.pem")}}
+	c.envoy.TLS = &envoy.TLSFiles{Cert: a.Path("inner.pem"), Key: a.Path("inner.key"),
+		ClientCA: a.Path("inner-ca.pem")}
 	return c, map[string]string{
 		"read-token-file": c.ReadTokenFile, "write-token-file": c.WriteTokenFile,
 		"tls-cert": c.TLS.Cert, "tls-client-ca": c.TLS.ClientCA,
@@ -42,7 +44,7 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, to, string(text))
+	apitest.WriteFile(t, to, string(text))
 }
 
 // TestCredentialsAlone: each file takes effect while any other is bad, is a pipe, or is not there;
@@ -76,7 +78,7 @@ func TestCredentialsAlone(t *testing.T) {
 			for _, bad := range []string{"read-token-file", "write-token-file", "tls-cert",
 				"tls-client-ca", "grpc-tls-cert", "grpc-tls-client-ca"} {
 				c, files, a := allCredentials(t)
-				var log syncBuffer
+				var log apitest.Log
 				s, err := c.newCredentials(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
 				if err != nil {
 					t.Fatal(err)
@@ -89,8 +91,9 @@ func TestCredentialsAlone(t *testing.T) {
 					w := httptest.NewRecorder()
 					r := httptest.NewRequest(http.MethodPost, path, nil)
 					r.Header.Set("Authorization", "Bearer "+token)
-					a := newAccess(&s.rights, newTrace(discard, decision.New(nil), nil))
-					a.only(ok).ServeHTTP(w, r)
+					a := httpapi.NewAccess(&s.Rights,
+						httpapi.NewTrace(apitest.Discard, decision.New(nil), nil))
+					a.Only(ok).ServeHTTP(w, r)
 					return w.Code
 				}
 				inForce := func() map[string]any {
@@ -111,11 +114,11 @@ func TestCredentialsAlone(t *testing.T) {
 					}
 					switch {
 					case strings.HasSuffix(name, "token-file"):
-						writeFile(t, files[name], "another-token-of-the-tests")
+						apitest.WriteFile(t, files[name], "another-token-of-the-tests")
 					case strings.HasSuffix(name, "-ca"):
-						copyFile(t, newAuthority(t).path("ca.pem"), files[name])
+						copyFile(t, apitest.NewAuthority(t).Path("ca.pem"), files[name])
 					default:
-						a.issue(strings.TrimSuffix(filepath.Base(files[name]), ".pem"))
+						a.Issue(strings.TrimSuffix(filepath.Base(files[name]), ".pem"))
 					}
 				}
 				time.Sleep(time.Second)

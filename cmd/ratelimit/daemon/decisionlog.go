@@ -6,14 +6,16 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
 // newHash returns the hashes of keys in the log, which are those of top, unless that shows keys.
-func newHash(top *topKeys) (func(key string) string, error) {
-	if top != nil && !top.plain {
+func newHash(top *httpapi.TopKeys) (func(key string) string, error) {
+	if top != nil && !top.Plain {
 		return top.Name, nil
 	}
 	hashes, err := topkeys.New(&topkeys.Options{Size: 1})
@@ -25,7 +27,7 @@ func newHash(top *topKeys) (func(key string) string, error) {
 
 // logDecisions returns an option that logs a share of the decisions, without keys and values: the
 // limits of each, the source of their results and the hashes of their keys, and those that refused.
-func (c *serveCmd) logDecisions(hash func(key string) string, log *slog.Logger) decision.Option {
+func (c *Serve) logDecisions(hash func(key string) string, log *slog.Logger) decision.Option {
 	if c.LogDecisions == 0 {
 		return decision.WithLog(nil)
 	}

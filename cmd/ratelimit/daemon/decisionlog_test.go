@@ -2,105 +2,15 @@ package daemon
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
-
-// loggedDecision is a line of --log-decisions.
-type loggedDecision struct {
-	Domain          string
-	Allowed         bool
-	Limits, Sources []string
-	RefusedBy       []string `json:"refused_by"`
-	Hashes          []string `json:"key_hashes"`
-}
-
-// loggedDecisions returns the lines of --log-decisions in a log.
-func loggedDecisions(t *testing.T, log string) (lines []loggedDecision) {
-	t.Helper()
-	for line := range strings.Lines(log) {
-		if !strings.Contains(line, `"msg":"decision"`) {
-			continue
-		}
-		var d loggedDecision
-		if err := json.Unmarshal([]byte(line), &d); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, d)
-	}
-	return lines
-}
-
-// TestDecisionLog: decisions of claims, descriptors, proxies and Envoy are logged, with hashes of
-// keys as in the list of the most refused keys.
-func TestDecisionLog(t *testing.T) {
-	file := configFile(t, "limits:\n  - {name: units, key: [tenant], max: 1/1h}\n"+
-		"  - {name: paths, key: [path], max: 9/1h}\n"+
-		"  - {name: tried, key: [plan], max: 0, mode: shadow}\n")
-	url, log, stop := start(t, "--config="+file, "--grpc-addr=127.0.0.1:0", "--top-keys=9",
-		"--log-decisions=1")
-	post(t, url+"/v1/decide", `{"descriptor":{"tenant":"`+secret+`","path":"/`+secret+`"}}`)
-	post(t, url+"/v1/decide", of("units"))
-	post(t, url+"/v1/decide",
-		`{"descriptor":{"tenant":"`+secret+`","path":"/`+secret+`","plan":"x"}}`)
-	post(t, url+"/v1/decide", `{"descriptor":{"nothing":"`+secret+`"}}`)
-	shouldRateLimit(t, dialEnvoy(t, log), secret)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/check", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Forwarded-Uri", "/"+secret)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	_, top := get(t, url+"/v1/top-keys")
-	stop()
-	if strings.Contains(log.String(), secret) {
-		t.Errorf("the log has the key: %s", log)
-	}
-	lines := loggedDecisions(t, log.String())
-	if len(lines) != 6 {
-		t.Fatalf("%d lines: %s", len(lines), log)
-	}
-	for i, want := range []loggedDecision{
-		{Allowed: true, Limits: []string{"units", "paths"}},
-		{Limits: []string{"units"}, RefusedBy: []string{"units"}},
-		{Limits: []string{"units", "paths", "tried"}, RefusedBy: []string{"units"}},
-		{Allowed: true},
-		{Domain: "api", Limits: []string{"units"}, RefusedBy: []string{"units"}},
-		{Allowed: true, Limits: []string{"paths"}},
-	} {
-		got := lines[i]
-		if got.Domain != want.Domain || got.Allowed != want.Allowed ||
-			!slices.Equal(got.Limits, want.Limits) ||
-			!slices.Equal(got.RefusedBy, want.RefusedBy) || len(got.Hashes) != len(got.Limits) ||
-			len(got.Sources) != len(got.Limits) {
-			t.Errorf("line %d: %+v, want %+v", i, got, want)
-		}
-		for _, source := range got.Sources {
-			if source != "store" && got.Limits[len(got.Limits)-1] != "tried" {
-				t.Errorf("line %d: source %s", i, source)
-			}
-		}
-	}
-	hash := regexp.MustCompile(`"key_hash":"(\w+)"`).FindStringSubmatch(top)
-	if hash == nil || lines[0].Hashes[0] != hash[1] || lines[1].Hashes[0] != hash[1] ||
-		lines[0].Hashes[1] == hash[1] {
-		t.Errorf("%+v, but the list has %s", lines[:2], top)
-	}
-}
 
 // TestDecisionLogShares: without the flag nothing is logged, a share logs some, keys stay hashed
 // beside a list that shows them.
@@ -116,7 +26,7 @@ func TestDecisionLogShares(t *testing.T) {
 		c := parseServe(t, append([]string{"serve", "--limit=all=2/1h"}, tt.args...))
 		var log bytes.Buffer
 		c.LogFormat = "json"
-		top, err := newTopKeys(c.TopKeys, c.TopKeysPlain, nil)
+		top, err := httpapi.NewTopKeys(c.TopKeys, c.TopKeysPlain, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,12 +40,12 @@ func TestDecisionLogShares(t *testing.T) {
 		}
 		defer store.Close()
 		d := c.newDecider(store, nil, c.logDecisions(hash, c.logger(&log)))
-		if _, err := c.newLimits(t.Context(), d, discard); err != nil {
+		if _, err := c.newLimits(t.Context(), d, apitest.Discard); err != nil {
 			t.Fatal(err)
 		}
 		for range requests {
 			if _, err := d.Decide(t.Context(), []decision.Request{{N: 1,
-				Descriptor: rules.Descriptor{{Name: "key", Value: secret}}}},
+				Descriptor: rules.Descriptor{{Name: "key", Value: apitest.Secret}}}},
 				decision.Options{}); err != nil {
 				t.Fatal(err)
 			}
@@ -143,21 +53,8 @@ func TestDecisionLogShares(t *testing.T) {
 		if n := strings.Count(log.String(), `"msg":"decision"`); n < tt.least || n > tt.most {
 			t.Errorf("%v: %d lines", tt.args, n)
 		}
-		if strings.Contains(log.String(), secret) {
+		if strings.Contains(log.String(), apitest.Secret) {
 			t.Errorf("%v: the log has the key: %s", tt.args, &log)
-		}
-	}
-}
-
-// TestDecisionLogBounds: a share is between 0 and 1.
-func TestDecisionLogBounds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, share := range []string{"-0.1", "1.1", "NaN"} {
-		var stderr bytes.Buffer
-		code := run(ctx, []string{"serve", "--log-decisions=" + share}, io.Discard, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), "--log-decisions") {
-			t.Errorf("%s: code %d, %s", share, code, &stderr)
 		}
 	}
 }

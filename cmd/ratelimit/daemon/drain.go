@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // shutdownTimeout is how long requests in flight may take after the signal to stop and the drain.
@@ -15,7 +17,7 @@ const shutdownTimeout = 10 * time.Second
 // serve answers on servers until ctx ends. From then on it is not ready; it answers for as long as
 // drain, so that load balancers notice, and then lets the requests in flight finish.
 func serve(
-	ctx context.Context, servers []server, ready *readiness, drain time.Duration,
+	ctx context.Context, servers []server, ready *httpapi.Readiness, drain time.Duration,
 	log *slog.Logger,
 ) error {
 	failed := make(chan error, len(servers))
@@ -30,7 +32,7 @@ func serve(
 		return err
 	case <-ctx.Done():
 	}
-	ready.drain()
+	ready.Drain()
 	log.Info("shutting down", "drain", drain)
 	time.Sleep(drain)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

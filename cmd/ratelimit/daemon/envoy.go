@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 )
@@ -24,8 +26,8 @@ const (
 	defaultGRPCEnvoy = "0.0.0.0:8081"
 )
 
-// hasEnvoyVariables reports whether the environment names files of envoyproxy/ratelimit.
-func hasEnvoyVariables() bool {
+// HasEnvoyVariables reports whether the environment names files of envoyproxy/ratelimit.
+func HasEnvoyVariables() bool {
 	for _, name := range []string{
 		"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
 		if os.Getenv(name) != "" {
@@ -42,8 +44,8 @@ var errNoRedis = errors.New("REDIS_URL is not set: set it to the server of the l
 
 // readEnvoyVariables takes the settings of variables of envoyproxy/ratelimit, if they name its
 // files and no flag names limits. Flags override them.
-func (c *serveCmd) readEnvoyVariables() (err error) {
-	if c.Config != "" || c.Any() || !hasEnvoyVariables() {
+func (c *Serve) readEnvoyVariables() (err error) {
+	if c.Config != "" || c.Any() || !HasEnvoyVariables() {
 		return nil
 	}
 	if c.envoy, c.unread, err = envoy.ReadEnvironment(os.Environ()); err != nil {
@@ -97,7 +99,7 @@ func charges(flags []chargeFlag) (other envoy.Charge, of map[string]envoy.Charge
 
 // checkGRPC gives calls over gRPC to a store on a server a timeout that fits into Envoy's, unless
 // the store has one.
-func (c *serveCmd) checkGRPC() error {
+func (c *Serve) checkGRPC() error {
 	charge, of, err := charges(c.EnvoyCharge)
 	c.envoy.Config.Charge, c.envoy.Config.ChargeOf = charge, of
 	switch {
@@ -121,8 +123,8 @@ func (c *serveCmd) checkGRPC() error {
 
 // newEnvoy returns what answers Envoy, or nil without --grpc-addr. settling, or nil, has the tokens
 // that settle more than is held.
-func (c *serveCmd) newEnvoy(
-	l *limits, settling *access, log *slog.Logger,
+func (c *Serve) newEnvoy(
+	l *limits, settling *httpapi.Access, log *slog.Logger,
 ) (*envoy.Service, error) {
 	if c.GRPCAddr == "" {
 		return nil, nil
@@ -131,7 +133,7 @@ func (c *serveCmd) newEnvoy(
 	settings.Decider, settings.Domains, settings.Log = l.decider, l.domains, log
 	settings.Reached = c.EnvoyLook == "reached"
 	if settling != nil {
-		settings.MayCharge = settling.writers.has
+		settings.MayCharge = settling.Writers.Has
 	}
 	return envoy.New(settings)
 }
@@ -171,6 +173,6 @@ func (l *listeners) grpc(e *envoy.Service) (server, error) {
 	}
 	s := envoy.NewServer(e, options)
 	s.SetServing(true)
-	context.AfterFunc(l.ready.draining, func() { s.SetServing(false) })
+	context.AfterFunc(l.ready.Draining(), func() { s.SetServing(false) })
 	return server{grpcServer{s}, listener}, nil
 }

@@ -17,6 +17,8 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -57,7 +59,7 @@ func (s *busy) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Res
 // A busyScene is a service with --grpc-addr on a busy store.
 type busyScene struct {
 	*testing.T
-	api     *api
+	api     *httpapi.API
 	store   *busy
 	breaker *layer.Breaker
 	envoy   *envoy.Service
@@ -72,7 +74,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	}
 	b := &busyScene{T: t, store: &busy{Store: memory, latency: 40 * time.Millisecond},
 		log: new(strings.Builder)}
-	c := &serveCmd{
+	c := &Serve{
 		Flags:     config.Flags{Limit: []ratelimit.Limit{ratelimit.PerMinute("requests", 1000)}},
 		OnFailure: policy, Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
 		EnvoyLook: "free", BreakerFailures: 20,
@@ -81,7 +83,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 		t.Fatal(err)
 	}
 	s := &backend.Store{Store: b.store, Close: memory.Close}
-	guarded, err := c.guard(s, discard)
+	guarded, err := c.guard(s, apitest.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	if b.envoy, err = c.newEnvoy(l, nil, log); err != nil {
 		t.Fatal(err)
 	}
-	b.api = newAPI(apiOptions{
+	b.api = httpapi.New(httpapi.Options{
 		Decider: l.decider, Config: l.config.Load, Log: log, Envoy: b.envoy.JSON()})
 	return b
 }
@@ -110,8 +112,8 @@ func (b *busyScene) grpc() (*rls.RateLimitResponse, error) {
 // post sends a request, with the context of the service's servers.
 func (b *busyScene) post(path, body string) (status int) {
 	b.Helper()
-	r := request(http.MethodPost, path, body)
-	status, _, _ = call(b.T, b.api, r.WithContext(testServer(nil).BaseContext(nil)))
+	r := apitest.Request(http.MethodPost, path, body)
+	status, _, _ = apitest.Call(b.T, b.api, r.WithContext(testServer(nil).BaseContext(nil)))
 	return status
 }
 

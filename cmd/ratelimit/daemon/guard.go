@@ -51,7 +51,7 @@ var (
 )
 
 // errNoInstances returns the error, at its position if a file says local.
-func (c *serveCmd) errNoInstances() error {
+func (c *Serve) errNoInstances() error {
 	if c.loaded == nil || c.loaded.File == nil {
 		return errNoInstances
 	}
@@ -63,7 +63,7 @@ func (c *serveCmd) errNoInstances() error {
 }
 
 // localInstances returns how many processes decide locally while the server is unavailable, or 0.
-func (c *serveCmd) localInstances() int {
+func (c *Serve) localInstances() int {
 	if c.OnFailure == failLocal && mayFail(c.Store) {
 		return c.Instances
 	}
@@ -80,7 +80,7 @@ type guardedStore struct {
 // openStore opens the store, with a breaker around one on a server, so that callers do not wait for
 // a server that fails, and with --on-failure=local a Degraded store around both. Calls over gRPC
 // have less time than others, between both.
-func (c *serveCmd) openStore(ctx context.Context, log *slog.Logger) (*guardedStore, error) {
+func (c *Serve) openStore(ctx context.Context, log *slog.Logger) (*guardedStore, error) {
 	s, err := backend.Open(ctx, c.Store)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (c *serveCmd) openStore(ctx context.Context, log *slog.Logger) (*guardedSto
 	return guarded, nil
 }
 
-func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error) {
+func (c *Serve) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error) {
 	g := &guardedStore{Store: s}
 	if !mayFail(c.Store) {
 		return g, nil
@@ -140,7 +140,7 @@ func (g *guardedStore) Close() error {
 
 // warnOfNoShare warns of limits of which each process admits nothing locally, because its share is
 // rounded down to 0.
-func (c *serveCmd) warnOfNoShare(log *slog.Logger) {
+func (c *Serve) warnOfNoShare(log *slog.Logger) {
 	for _, l := range slices.Concat(c.Limit, c.InFlight) {
 		if int64(c.Instances) > l.Max {
 			log.Warn("while the server is unavailable, every request for this limit gets 503: "+

@@ -18,7 +18,7 @@ import (
 // limits are the limits in force: those of flags, or those of files, which are loaded again when
 // they change.
 type limits struct {
-	cmd     *serveCmd
+	cmd     *Serve
 	decider *decision.Decider
 	log     *slog.Logger
 	watcher *watch.Watcher // nil without files, or if they are not followed
@@ -35,7 +35,7 @@ type restarts struct {
 }
 
 // newLimits puts the limits of the command line in force. Those of files are loaded once.
-func (c *serveCmd) newLimits(
+func (c *Serve) newLimits(
 	ctx context.Context, d *decision.Decider, log *slog.Logger,
 ) (*limits, error) {
 	l := &limits{cmd: c, decider: d, log: log}
@@ -51,7 +51,7 @@ func (c *serveCmd) newLimits(
 }
 
 // followLimits is newLimits that loads files again when they change, until Close.
-func (c *serveCmd) followLimits(
+func (c *Serve) followLimits(
 	ctx context.Context, d *decision.Decider, log *slog.Logger,
 ) (*limits, error) {
 	if c.loaded == nil {

@@ -14,19 +14,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// unixPrefix begins an address that is the path of a Unix socket.
-const unixPrefix = "unix:"
+// UnixPrefix begins an address that is the path of a Unix socket.
+const UnixPrefix = "unix:"
 
 // listen listens on a TCP address, or on the socket of a path after "unix:". A socket that a
 // process has left behind is replaced.
 func listen(addr string) (net.Listener, error) {
-	path, ok := strings.CutPrefix(addr, unixPrefix)
+	path, ok := strings.CutPrefix(addr, UnixPrefix)
 	if !ok {
 		return net.Listen("tcp", addr)
 	}
@@ -71,11 +73,11 @@ func (s server) addr() string { return s.listener.Addr().String() }
 
 // listeners have what the servers of all addresses need.
 type listeners struct {
-	cmd         *serveCmd
+	cmd         *Serve
 	credentials *credentials
 	counts      *metrics
 	failed      *failedConnections
-	ready       *readiness
+	ready       *httpapi.Readiness
 	bounds      *bounds
 	log         *slog.Logger
 }
@@ -126,14 +128,14 @@ func (l *listeners) http(addr string, most int, handler http.Handler) (server, e
 	if certs := l.credentials.certificates; certs != nil && listener.Addr().Network() == "tcp" {
 		listener = tls.NewListener(listener, certs.config())
 	}
-	handler = l.counts.measure(withRetryAfter(l.cmd.BreakerPause, count(handler)))
+	handler = l.counts.measure(httpapi.WithRetryAfter(l.cmd.BreakerPause, count(handler)))
 	return server{httpServer{newServer(handler, l.failed, l.log), bounded}, listener}, nil
 }
 
 // onlyDecisions answers requests that read or write with 404, and passes the rest on.
 func onlyDecisions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if needs(r.URL.Path) != toDecide {
+		if httpapi.Needs(r.URL.Path) != httpapi.ToDecide {
 			problem.Problem{Status: http.StatusNotFound,
 				Detail: "This path is answered on the address of --admin-addr."}.Write(w)
 			return

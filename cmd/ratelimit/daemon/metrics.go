@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -32,7 +34,7 @@ type metrics struct {
 }
 
 // newMetrics returns the metrics of a service on a store.
-func (c *serveCmd) newMetrics(
+func (c *Serve) newMetrics(
 	ctx context.Context, store *guardedStore, log *slog.Logger,
 ) (*metrics, error) {
 	options, err := c.otlp(ctx, log)
@@ -109,7 +111,7 @@ func (m *metrics) measure(next http.Handler) http.Handler {
 				method = "_OTHER"
 			}
 			m.seconds.Record(r.Context(), time.Since(began).Seconds(), metric.WithAttributes(
-				attribute.String("http.route", routeOf(r.URL.Path)),
+				attribute.String("http.route", httpapi.RouteOf(r.URL.Path)),
 				attribute.String("http.request.method", method),
 				attribute.Int("http.response.status_code", cmp.Or(answer.status, unwritten))))
 		}()
@@ -122,9 +124,9 @@ func (m *metrics) measure(next http.Handler) http.Handler {
 func (m *metrics) before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path != metricsPath:
+		case r.URL.Path != httpapi.MetricsPath:
 			next.ServeHTTP(w, r)
-		case methodIsOneOf(w, r, http.MethodGet, http.MethodHead):
+		case httpapi.MethodIsOneOf(w, r, http.MethodGet, http.MethodHead):
 			w.Header().Set("Cache-Control", "no-store")
 			m.scrape.ServeHTTP(w, r)
 		}

@@ -20,7 +20,7 @@ const lastExport = 5 * time.Second
 
 // otlp returns a reader that sends metrics with OTLP, or nothing without --otlp. The variables of
 // OpenTelemetry configure it.
-func (c *serveCmd) otlp(ctx context.Context, log *slog.Logger) ([]sdkmetric.Option, error) {
+func (c *Serve) otlp(ctx context.Context, log *slog.Logger) ([]sdkmetric.Option, error) {
 	if !c.OTLP {
 		return nil, nil
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
@@ -19,15 +21,15 @@ import (
 // page is what the page of limits shows of a service.
 type page struct {
 	*dashboard.Page
-	cmd    *serveCmd
+	cmd    *Serve
 	store  *guardedStore
 	limits func() *limits // called when the page is served
 }
 
 // newPage returns the page. Close it when the service ends.
-func (c *serveCmd) newPage(
-	store *guardedStore, top *topKeys, allowed *rights, hash func(key string) string,
-	limits func() *limits, log *slog.Logger,
+func (c *Serve) newPage(
+	store *guardedStore, top *httpapi.TopKeys, allowed *httpapi.Rights,
+	hash func(key string) string, limits func() *limits, log *slog.Logger,
 ) (*page, error) {
 	p := &page{cmd: c, store: store, limits: limits}
 	opts := &dashboard.Options{
@@ -35,8 +37,8 @@ func (c *serveCmd) newPage(
 		KeyName: hash,
 		// Everyone sees the actions, and whoever wants one is asked for a token.
 		MayWrite: func(r *http.Request) bool {
-			return allowed.writers != nil &&
-				(r.URL.Path != "/act" || allowed.missing(r, toWrite) == nil)
+			return allowed.Writers != nil &&
+				(r.URL.Path != "/act" || allowed.Missing(r, httpapi.ToWrite) == nil)
 		},
 	}
 	if top != nil {
@@ -51,9 +53,9 @@ func (c *serveCmd) newPage(
 func (p *page) before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case isPage(r.URL.Path):
+		case httpapi.IsPage(r.URL.Path):
 			p.ServeHTTP(w, r)
-		case r.URL.Path+"/" == pagePath:
+		case r.URL.Path+"/" == httpapi.PagePath:
 			http.Redirect(w, r, "dashboard/", http.StatusMovedPermanently)
 		default:
 			next.ServeHTTP(w, r)

@@ -2,29 +2,31 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
 
 // TestDrain: after the signal the service is not ready and answers for as long as --drain.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener, ready := newPipeListener(), newReadiness(nil)
+		listener, ready := newPipeListener(), httpapi.NewReadiness(nil)
 		var statuses []int
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked := httptest.NewRecorder()
-			ready.answer(asked, r)
+			ready.Answer(asked, r)
 			statuses = append(statuses, asked.Code)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
 			ended <- serve(ctx, []server{{testServer(handler), listener}}, ready,
-				5*time.Second, discard)
+				5*time.Second, apitest.Discard)
 		}()
 		ask := func() {
 			if _, err := listener.get(); err != nil {
@@ -62,7 +64,8 @@ func TestDrainOfAll(t *testing.T) {
 		ended := make(chan error)
 		go func() {
 			ended <- serve(ctx, []server{{testServer(handler), slow},
-				{testServer(handler), other}}, newReadiness(nil), time.Second, discard)
+				{testServer(handler), other}}, httpapi.NewReadiness(nil), time.Second,
+				apitest.Discard)
 		}()
 		go func() { _, _ = slow.get() }()
 		synctest.Wait()
@@ -75,54 +78,6 @@ func TestDrainOfAll(t *testing.T) {
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestRelease: while the service drains, clients are to close their connections.
-func TestRelease(t *testing.T) {
-	ready := newReadiness(nil)
-	h := ready.release(http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
-	for _, want := range []string{"", "close"} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		if got := w.Header().Get("Connection"); got != want || w.Body.Len() == 0 {
-			t.Errorf("Connection is %q after %q, want %q", got, w.Body, want)
-		}
-		ready.drain()
-	}
-}
-
-// TestReadinessOfStore: the store is asked at most once a second.
-func TestReadinessOfStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked int
-		var err error
-		r := newReadiness(func(ctx context.Context) error {
-			asked++
-			if _, ok := ctx.Deadline(); !ok {
-				t.Error("the probe has no deadline")
-			}
-			return err
-		})
-		status := func() int {
-			w := httptest.NewRecorder()
-			r.answer(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-			return w.Code
-		}
-		for range 3 {
-			if got := status(); got != http.StatusOK {
-				t.Errorf("status %d", got)
-			}
-		}
-		if asked != 1 {
-			t.Errorf("asked %d times, want 1", asked)
-		}
-		err = errors.New("away")
-		time.Sleep(probeAge + 1)
-		if got := status(); got != http.StatusServiceUnavailable || asked != 2 {
-			t.Errorf("status %d after %d probes, want 503 after 2", got, asked)
 		}
 	})
 }

@@ -1,3 +1,5 @@
+// Package daemon is the process of "ratelimit serve": it opens the store, loads the limits,
+// listens, and ends. Package httpapi answers its requests over HTTP, and package envoy those over gRPC.
 package daemon
 
 import (
@@ -13,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
@@ -22,7 +26,7 @@ import (
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
-type serveCmd struct {
+type Serve struct {
 	Config    string    `env:"CONFIG" placeholder:"FILE"`
 	Store     string    `env:"STORE" placeholder:"URL"`
 	OnFailure onFailure `env:"ON_FAILURE" placeholder:"POLICY"`
@@ -32,16 +36,16 @@ type serveCmd struct {
 	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
 	TopKeysPlain bool `env:"TOP_KEYS_PLAIN"`
 
-	Addr      string     `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	AdminAddr string     `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
-	GRPCAddr  string     `name:"grpc-addr" env:"GRPC_ADDR" placeholder:"HOST:PORT"`
-	Host      []hostFlag `env:"HOST" placeholder:"NAME"`
+	Addr      string             `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	AdminAddr string             `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
+	GRPCAddr  string             `name:"grpc-addr" env:"GRPC_ADDR" placeholder:"HOST:PORT"`
+	Host      []httpapi.HostFlag `env:"HOST" placeholder:"NAME"`
 
-	ForwardAuth  profileFlag    `env:"FORWARD_AUTH" default:"caddy" placeholder:"PROXY"`
-	Entry        []entryFlag    `env:"ENTRY" placeholder:"NAME=SOURCE"`
-	TrustedProxy []netip.Prefix `env:"TRUSTED_PROXY" placeholder:"PREFIX"`
+	ForwardAuth  httpapi.ProfileFlag `env:"FORWARD_AUTH" default:"caddy" placeholder:"PROXY"`
+	Entry        []httpapi.EntryFlag `env:"ENTRY" placeholder:"NAME=SOURCE"`
+	TrustedProxy []netip.Prefix      `env:"TRUSTED_PROXY" placeholder:"PREFIX"`
 
-	TLS            tlsFlags      `embed:"" prefix:"tls-"`
+	TLS            TLSFlags      `embed:"" prefix:"tls-"`
 	ReadTokenFile  string        `env:"READ_TOKEN_FILE" placeholder:"FILE"`
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
 	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
@@ -74,17 +78,17 @@ type serveCmd struct {
 }
 
 // Validate is called by kong when it has parsed the command line.
-func (c *serveCmd) Validate() error {
+func (c *Serve) Validate() error {
 	if err := c.readConfig(); err != nil {
 		return err
 	}
 	if err := c.checkTopKeys(); err != nil {
 		return err
 	}
-	if err := checkEntries(c.Entry); err != nil {
+	if err := httpapi.CheckEntries(c.Entry); err != nil {
 		return err
 	}
-	if err := c.TLS.validate(); err != nil {
+	if err := c.TLS.Validate(); err != nil {
 		return err
 	}
 	if c.SettleWithinHold && c.WriteTokenFile == "" {
@@ -93,7 +97,7 @@ func (c *serveCmd) Validate() error {
 	if !(c.LogDecisions >= 0 && c.LogDecisions <= 1) {
 		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
 	}
-	if err := checkTrustedProxies(c.TrustedProxy); err != nil {
+	if err := httpapi.CheckTrustedProxies(c.TrustedProxy); err != nil {
 		return err
 	}
 	switch {
@@ -111,7 +115,7 @@ func (c *serveCmd) Validate() error {
 
 var errPlain = errors.New("--top-keys-plain needs --top-keys=N")
 
-func (c *serveCmd) checkTopKeys() error {
+func (c *Serve) checkTopKeys() error {
 	switch {
 	case c.TopKeys < 0 || c.TopKeys > topkeys.MaxSize:
 		return fmt.Errorf("--top-keys=%d is not between 0 and %d", c.TopKeys, topkeys.MaxSize)
@@ -122,7 +126,7 @@ func (c *serveCmd) checkTopKeys() error {
 }
 
 // Run serves until ctx ends.
-func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
+func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
 	defer ignoreHangups()()
 	credentials, err := c.newCredentials(ctx, log)
@@ -145,7 +149,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = counts.Close() }()
-	top, err := newTopKeys(c.TopKeys, c.TopKeysPlain, time.Now)
+	top, err := httpapi.NewTopKeys(c.TopKeys, c.TopKeysPlain, time.Now)
 	if err != nil {
 		return err
 	}
@@ -155,7 +159,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	var inForce *limits // before the page is served
 	page, err := c.newPage(
-		store, top, &credentials.rights, hash, func() *limits { return inForce }, log)
+		store, top, &credentials.Rights, hash, func() *limits { return inForce }, log)
 	if err != nil {
 		return err
 	}
@@ -174,13 +178,13 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ready := newReadiness(probe)
-	defer ready.drain()
-	context.AfterFunc(ready.draining, page.Close) // its open connections would last
+	ready := httpapi.NewReadiness(probe)
+	defer ready.Drain()
+	context.AfterFunc(ready.Draining(), page.Close) // its open connections would last
 
-	writes := newTrace(log, decider, hash)
-	allowed := newAccess(&credentials.rights, writes)
-	var settling *access
+	writes := httpapi.NewTrace(log, decider, hash)
+	allowed := httpapi.NewAccess(&credentials.Rights, writes)
+	var settling *httpapi.Access
 	if c.SettleWithinHold {
 		settling = allowed
 	}
@@ -188,13 +192,13 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	proxies := newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
-	answers := newAPI(apiOptions{
+	proxies := httpapi.NewForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
+	answers := httpapi.New(httpapi.Options{
 		Decider: decider, Config: inForce.config.Load, Log: log, Trace: writes, Proxies: proxies,
 		Ready: ready, Top: top, Envoy: envoyJSON(envoy), Settling: settling})
-	handler := newHosts(c.Host, c.Addr, c.AdminAddr).only(
-		ready.release(allowed.only(page.before(counts.before(answers)))),
-		append(c.anyHost, checkPath)...)
+	handler := httpapi.NewHosts(c.Host, c.Addr, c.AdminAddr).Only(
+		ready.Release(allowed.Only(page.before(counts.before(answers)))),
+		append(c.anyHost, httpapi.CheckPath)...)
 
 	failed := new(failedConnections)
 	err = counts.watchService(&serviceReader{limits: inForce, credentials: credentials,
@@ -213,8 +217,8 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 // newDecider returns what decides, with the observers of options and top, which may be nil.
-func (c *serveCmd) newDecider(
-	store ratelimit.Store, top *topKeys, options ...decision.Option,
+func (c *Serve) newDecider(
+	store ratelimit.Store, top *httpapi.TopKeys, options ...decision.Option,
 ) *decision.Decider {
 	options = append(options, decision.WithPolicy(c.OnFailure.policy()))
 	if top != nil {
@@ -235,7 +239,7 @@ func asShadow(
 }
 
 // logStart logs on what addresses and under which limits the service answers.
-func (c *serveCmd) logStart(servers []server, store string, l *limits, log *slog.Logger) {
+func (c *Serve) logStart(servers []server, store string, l *limits, log *slog.Logger) {
 	if len(c.unread) > 0 {
 		log.Warn("variables of envoyproxy/ratelimit have no meaning here", "names", c.unread)
 	}
@@ -258,7 +262,7 @@ func ignoreHangups() (stop func()) {
 	return func() { signal.Stop(hangups) }
 }
 
-func (c *serveCmd) logger(w io.Writer) *slog.Logger {
+func (c *Serve) logger(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.LogLevel}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -60,7 +62,7 @@ var serviceMetrics = []serviceMetric{
 type serviceReader struct {
 	limits      *limits
 	credentials *credentials
-	proxies     *forwardAuth
+	proxies     *httpapi.ForwardAuth
 	envoy       *envoy.Service // or nil
 	failed      *failedConnections
 }
@@ -97,7 +99,7 @@ func (m *metrics) watchService(r *serviceReader) error {
 
 func (r *serviceReader) read(add addFunc) {
 	r.readDecider(add)
-	readForwardAuth(add, r.proxies.stats())
+	readForwardAuth(add, r.proxies.Stats())
 	if r.envoy != nil {
 		readEnvoy(add, r.envoy.Stats())
 	}
@@ -129,7 +131,7 @@ func (r *serviceReader) readDecider(add addFunc) {
 	}
 }
 
-func readForwardAuth(add addFunc, s forwardStats) {
+func readForwardAuth(add addFunc, s httpapi.ForwardStats) {
 	for source, count := range s.Missing {
 		add("ratelimit.forward_auth.missing", count, attribute.String("ratelimit.entry", source))
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
@@ -18,7 +20,7 @@ func mayFail(url string) bool {
 // checkStore probes the server of the store. It returns an error if the server is of the wrong type
 // or refuses the user. Other failures may be temporary and are only logged. probe is for the
 // readiness; it is nil if requests are answered while the store is unavailable.
-func (c *serveCmd) checkStore(
+func (c *Serve) checkStore(
 	ctx context.Context, store *backend.Store, log *slog.Logger,
 ) (probe func(context.Context) error, err error) {
 	if !mayFail(c.Store) {
@@ -30,7 +32,7 @@ func (c *serveCmd) checkStore(
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, httpapi.ProbeTimeout)
 	defer cancel()
 	server, err := store.Probe(ctx)
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, serverstore.ErrDenied) {

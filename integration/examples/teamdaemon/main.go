@@ -2,10 +2,10 @@
 package main
 
 import (
-	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/command"
 
 	_ "github.com/truewindow/ratelimit/backend/redis" // what else it is to offer
 	_ "github.com/truewindow/ratelimit/integration/examples/teamstore"
 )
 
-func main() { daemon.Main() }
+func main() { command.Main() }
