@@ -6,16 +6,16 @@
 //	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
 //
 // Processes whose transports use one store share the limits of a key: all of them together send no
-// more than one of them alone could. A request waits for its turn, first come, first served within
-// a process, and is then sent through [Options.Base].
+// more than one of them alone could. The requests of one transport and key wait for their turn,
+// first come, first served, and are then sent through [Options.Base]; see also [Options.Claims].
 //
 // # Deadlines
 //
-// A request that its limits do not admit before its deadline fails with a [LimitError], which names
-// the limit and the time to try again: at once if it is the first in the queue, otherwise at the
-// deadline. The deadline is that of the request's context, which [http.Client.Timeout] sets too.
-// Without a deadline a request waits as long as the limit requires. With [Options.NoWait] none
-// waits.
+// The first request of a queue fails at once if its limits do not admit it before its deadline,
+// with a [LimitError] that names the limit and the time to try again. One whose deadline passes
+// behind others fails then, with a LimitError that names neither. The deadline is that of the
+// request's context, which [http.Client.Timeout] sets too. Without a deadline a request waits as
+// long as the limit requires. With [Options.NoWait] none waits.
 //
 // # Margin
 //
@@ -35,7 +35,8 @@
 //   - Any other answer that reports a quota with nothing left and the time until it is renewed, in
 //     any form that [github.com/truewindow/ratelimit/httplimit/headers.Parse] reads: RateLimit of
 //     the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and Anthropic, and
-//     others. Quotas of calls in flight do not begin a cool-down.
+//     others. Quotas of calls in flight do not begin a cool-down, and those of 0 units only with
+//     status 429.
 //   - Any other answer for which [Options.CoolDown] returns a length: by default a 429 that says no
 //     time.
 //

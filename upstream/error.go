@@ -32,8 +32,8 @@ type LimitError struct {
 	Err error
 }
 
-// Error returns a text with the name of the limit and the time to try again. It does not contain
-// the key.
+// Error returns a text with the name of the limit and the time to try again, if they are known. It
+// does not contain the key.
 func (e *LimitError) Error() string {
 	var s string
 	switch {

@@ -30,15 +30,15 @@ type Options struct {
 	// limited; negative units or an empty key are an error that wraps ratelimit.ErrInvalid. A
 	// request for which Cost returns an error is not sent, and the caller gets the error. Cost must
 	// be safe for concurrent use and must not change the request. If Cost is nil, a request is
-	// one unit under the host of its URL, with the port unless it is the default of http or https.
+	// one unit under the host of its URL, with the port unless it is the default of the scheme.
 	Cost func(*http.Request) (key string, units int64, err error)
 	// Claims returns what a request needs besides its Cost, such as a unit of a narrower limit that
 	// holds for some requests only: claims that are decided together with the Cost, all or none, as
 	// by [ratelimit.AllowAll]. Their limiters must be on the transport's store; make them once,
 	// with [NewLimiter] so that they have the margin. Calls in flight are an error, since nothing
 	// would release them. A request for which Claims returns an error is not sent, and the caller
-	// gets the error. Claims is not called for a request of 0 units. It
-	// must be safe for concurrent use and must not change the request. Nil means no further claims.
+	// gets the error. Claims is not called for a request of 0 units. It must be safe for concurrent
+	// use and must not change the request. Nil means no further claims.
 	//
 	// Requests with claims wait in the queue of the first claim's limiter and key, and other
 	// requests in that of their key. On Redis Cluster the keys must be in one hash slot.
@@ -198,13 +198,15 @@ var defaultPorts = map[string]string{"http": "80", "https": "443"}
 // RoundTrip sends a request when its limits admit it, and returns the answer as it is.
 //
 // If the request was not sent, the error is one of these:
-//   - A [LimitError]: the request would have to wait longer than it may.
+//   - A [LimitError]: the request would have to wait longer than it may, or its context ended while
+//     it waited.
 //   - An error that wraps [ratelimit.ErrUnavailable]: the store is unavailable, or the context
 //     ended while the store was called.
 //   - An error that wraps the context's error: the context had ended before the call.
 //   - Another error of [ratelimit.Limiter.WaitN], such as [ratelimit.ErrExceedsLimit] for a request
 //     that costs more than a limit ever admits, or [ratelimit.ErrQueueFull].
-//   - An error that wraps the one of [Options.Cost] or [Options.Claims].
+//   - An error that wraps the one of [Options.Cost] or [Options.Claims], or says that the request
+//     has no URL.
 //
 // Other errors are those of [Options.Base]. The cost of a request is spent even if sending it
 // fails, since the upstream may have counted it.
