@@ -19,16 +19,16 @@ var ErrNoKey = fmt.Errorf("%w demand: a claim has no key", ratelimit.ErrInvalid)
 type Options struct {
 	// Wait makes Decide wait as [ratelimit.WaitAll] does.
 	Wait bool
-	// Settle says that the units under Budgets are kept or not when the call has ended. Units
-	// under other limits are taken for good.
+	// Settle says that the units under Budgets are kept or not when the call has ended. Units under
+	// other limits are taken for good, apart from calls in flight.
 	Settle bool
 	// Unsettled says that Settle will not be called. Calls in flight, which nothing would release,
 	// are then an error.
 	Unsettled bool
 }
 
-// Holds reports whether the units of a claim under one of its algorithms are held until the call is
-// settled. What its result says is then not true any more.
+// Holds reports whether the units of a claim under one of its algorithms may be free again when the
+// call is settled. What its result says is then not true any more.
 func (o Options) Holds(c ratelimit.Claim, a ratelimit.Algorithm) bool {
 	h, ok := a.(driver.Holder)
 	return ok && c.N > 0 && (o.Settle || h.InFlight())
@@ -66,8 +66,8 @@ type Call struct {
 
 // Decide decides claims, at least one, and sets Results. An error wraps [ErrNoKey], or is one of
 // [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll]. It wraps [ratelimit.ErrInvalid] with
-// Settle if there are units to take, but no claim has a Budget, and with Unsettled if a claim is of
-// calls in flight.
+// Settle if no claim has a Budget, unless all are of calls in flight or of no units, and with
+// Unsettled if a claim is of calls in flight.
 func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Options) (err error) {
 	settles, counted, budget := opts.Settle, false, false
 	for i := range claims {
