@@ -11,9 +11,10 @@ import (
 // if choose is nil or an option is only for servers.
 //
 // Each attempt takes the units that choose returned for the call, also the retries of grpc-go and
-// of other interceptors. An attempt that is not admitted is not sent, and fails with the status of
-// a refused call. To see the attempts, the interceptor adds [grpc.PerRPCCredentials] to the call,
-// around those that it has. An interceptor that sets others and retries has to be before this one.
+// of other interceptors; only claims of calls in flight are for all attempts together. An attempt
+// that is not admitted is not sent, and fails with the status of a refused call. To see the
+// attempts, the interceptor adds [grpc.PerRPCCredentials] to the call, around those that it has. An
+// interceptor that sets others and retries has to be before this one.
 func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInterceptor {
 	e := newInterceptor(client, choose, opts)
 	return func(

@@ -35,8 +35,8 @@
 // limits, since what is held until it ends would not be true when the client reads it.
 //
 // Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are held until the call or
-// the stream ends, even if it panics. Other units are taken for each attempt of a call, on both
-// sides, also when grpc-go retries a call by itself.
+// the stream ends, even if it panics. The units of other limiters are taken for each attempt of a
+// call, on both sides, also when grpc-go retries a call by itself.
 //
 // Health checks and reflection are not limited; see [WithExempt].
 package grpclimit

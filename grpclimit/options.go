@@ -92,9 +92,9 @@ func WithMessages(choose Choose) Option {
 // ([github.com/truewindow/ratelimit/algorithm.Budget]). The units are held while the call runs, so
 // concurrent calls cannot spend more than there is. When the call ends, they count, for all
 // attempts, if counted returns true for its status code. The code of a call that panics is
-// Internal. Units under other limits always count, and a call that has units, but no claim on a
-// Budget, ends with INTERNAL. The option applies to unary calls and to the opening of streams, not
-// to messages.
+// Internal. Units under other limits always count. A call without a claim on a Budget ends with
+// INTERNAL, unless all its claims are of calls in flight or of no units. The option applies to
+// unary calls and to the opening of streams, not to messages.
 //
 // counted must be safe for concurrent use. If it panics, the units count.
 func WithCounting(counted func(codes.Code) bool) Option {
