@@ -80,10 +80,10 @@ func (d Decision) appendItems(items []headers.Item) []headers.Item {
 }
 
 // RetryAfter returns how long the client should wait before it repeats the request: at least a
-// second, or 0 if waiting does not help or the request is allowed. It is the longest RetryAfter of
-// the limits that refuse. A limit of calls in flight counts as one second, because most calls end
-// long before the RetryAfter of the limit. If the store is unavailable, RetryAfter returns one
-// second.
+// second, or 0 if the answer has no Retry-After; see the package comment. It is the longest
+// RetryAfter of the limits that refuse. A limit of calls in flight counts as one second, because
+// most calls end long before the RetryAfter of the limit. If the store is unavailable, RetryAfter
+// returns one second.
 func (d Decision) RetryAfter() time.Duration {
 	if d.Err != nil {
 		if d.undecided() {

@@ -53,7 +53,8 @@
 //
 // A client that disconnects does not end the decision, because the server cannot tell it from one
 // that has only closed its half of the connection and waits for the answer. The timeout of the
-// store and the deadline of the request's context do.
+// store does, and the deadline of the request's context if no units are to be held until the
+// request ends.
 //
 // # Fields
 //

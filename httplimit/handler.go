@@ -163,7 +163,7 @@ func (l *limited) show(r *http.Request) {
 // decide calls the limiters and writes their decision to l.
 //
 // A client that closes its half of the connection, and still reads, ends the request's context
-// like one that disconnects. So only a deadline of the context ends the decision.
+// like one that disconnects. So the decision has only the deadline of that context.
 func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 	l.deciding = deciding{l.Context}
 	var ctx context.Context = &l.deciding

@@ -23,8 +23,8 @@ func WithExposed() Option {
 }
 
 // WithUnit sets what the limit with the given name counts, such as [headers.ContentBytes]. The
-// default is requests or, for calls in flight, [headers.ConcurrentRequests].
-// It changes only the fields, not what is counted.
+// default is requests or, for calls in flight, [headers.ConcurrentRequests]. It changes only what
+// clients are told, not what is counted.
 func WithUnit(limit string, unit headers.Unit) Option {
 	return func(m *middleware) {
 		m.units = maps.Clone(m.units)
@@ -66,8 +66,9 @@ func WithRefusal(refuse func(http.ResponseWriter, *http.Request, Decision)) Opti
 //	httplimit.WithCounting(func(status int) bool { return status == http.StatusUnauthorized })
 //
 // The units are held while the handler runs, so concurrent requests cannot spend more than there
-// is. A request that has units, but no claim on a Budget, is answered with 500. The status is the
-// one that the handler wrote. If it wrote none, the status is:
+// is. A request without a claim on a Budget is answered with 500, unless all its claims are of
+// calls in flight or of no units. The status is the one that the handler wrote. If it wrote none,
+// the status is:
 //
 //   - 500 if the handler panicked,
 //   - 101 if it hijacked the connection,
