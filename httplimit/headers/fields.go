@@ -65,8 +65,8 @@ func list(lines []string) ([]member, bool) {
 	})
 }
 
-// dictionary returns the members of a Dictionary of items, or false if the lines hold none. If a
-// key is repeated, its last member counts.
+// dictionary returns the members of a Dictionary of items, also all those of a key that is
+// repeated, or false if the lines hold none.
 func dictionary(lines []string) ([]member, bool) {
 	return members(lines, func(p *fieldReader) (m member, ok bool) {
 		if m.key, ok = p.key(); !ok {

@@ -33,9 +33,10 @@ import (
 // also send it where no limit applies.
 //
 // Parse ignores a list that is malformed, longer than 8 KiB, or has more than 64 members, and other
-// values of more than 128 bytes. It returns no quotas for an answer from a cache (with an Age above
-// 0), because its fields describe another request. If an answer has fields of several formats,
-// Parse returns the quotas of all. The result is nil if there are none.
+// values of more than 128 bytes; of a limit in a field of its own, it then reads the number at the
+// beginning. It returns no quotas for an answer from a cache (with an Age above 0), because its
+// fields describe another request. If an answer has fields of several formats, Parse returns the
+// quotas of all. The result is nil if there are none.
 //
 // If an answer has a Retry-After, it takes precedence over the Reset of a quota; see [RetryAfter].
 func Parse(h http.Header, now time.Time) []Quota {
