@@ -3,6 +3,7 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -270,6 +271,48 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
+// TestDeadlineBehindOthers: a request whose deadline passes behind others fails then, and its error
+// names neither limit nor time. One whose turn comes fails at once if it cannot be sent in time.
+func TestDeadlineBehindOthers(t *testing.T) {
+	for _, tt := range []struct {
+		timeout, after time.Duration
+		limit          string
+	}{
+		{900 * time.Millisecond, 900 * time.Millisecond, ""},
+		{1500 * time.Millisecond, time.Second, "maps"},
+	} {
+		bubble(t, func(t *testing.T, store ratelimit.Store) {
+			base := newBase()
+			rt := newTransport(t, store,
+				upstream.Options{Base: base, Cost: secretKey, Margin: noMargin},
+				ratelimit.PerSecond("maps", 1))
+			wantStatus(t.Context(), t, rt, 200)
+			var first sync.WaitGroup
+			first.Go(func() {
+				if _, err := send(t.Context(), rt); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), tt.timeout)
+			defer cancel()
+			_, err := send(ctx, rt)
+			if took := time.Since(base.start); took != tt.after {
+				t.Errorf("failed after %v, want %v", took, tt.after)
+			}
+			var e *upstream.LimitError
+			if !errors.As(err, &e) || e.Limit != tt.limit || e.RetryAt.IsZero() != (tt.limit == "") ||
+				!errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want a LimitError of %q", err, tt.limit)
+			}
+			first.Wait()
+			if want := []time.Duration{0, time.Second}; !slices.Equal(base.arrivals, want) {
+				t.Errorf("sent at %v, want %v", base.arrivals, want)
+			}
+		})
+	}
+}
+
 // TestEndedBefore: if the context has ended before the request, the error is neither a LimitError
 // nor one of the store.
 func TestEndedBefore(t *testing.T) {
@@ -290,6 +333,69 @@ func TestEndedBefore(t *testing.T) {
 			}
 		}
 	})
+}
+
+// slowStore answers calls from the one with the number slow on only when their contexts end.
+type slowStore struct {
+	ratelimit.Store
+	slow, calls int
+}
+
+func (s *slowStore) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
+) error {
+	if s.calls++; s.calls < s.slow {
+		return s.Store.TakeAll(ctx, ds, out)
+	}
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+}
+
+// TestEndedWhileAsked: if the context ends while the store is called, the request is undecided, also
+// if it was refused before.
+func TestEndedWhileAsked(t *testing.T) {
+	for _, tt := range []struct {
+		slow   int
+		noWait bool
+	}{{2, false}, {2, true}, {3, false}} {
+		bubble(t, func(t *testing.T, memory ratelimit.Store) {
+			base := newBase()
+			rt := newTransport(t, &slowStore{Store: memory, slow: tt.slow},
+				upstream.Options{Base: base, Cost: secretKey, NoWait: tt.noWait,
+					Policy: ratelimit.FailOpen}, ratelimit.PerSecond("maps", 1))
+			wantStatus(t.Context(), t, rt, 200)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := send(ctx, rt)
+			if errors.As(err, new(*upstream.LimitError)) ||
+				!errors.Is(err, ratelimit.ErrUnavailable) ||
+				!errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			if took := time.Since(base.start); took != 5*time.Second || base.count() != 1 {
+				t.Errorf("%+v: failed after %v, %d requests were sent", tt, took, base.count())
+			}
+		})
+	}
+}
+
+// fullStore answers as a limiter does for whose key too many calls wait.
+type fullStore struct{ ratelimit.Store }
+
+func (fullStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
+	return ratelimit.ErrQueueFull
+}
+
+// TestQueueFull: a request is not limited, but fails, if too many others wait.
+func TestQueueFull(t *testing.T) {
+	base := newBase()
+	rt := newTransport(t, fullStore{}, upstream.Options{Base: base, Cost: secretKey},
+		ratelimit.PerSecond("maps", 1))
+	_, err := send(t.Context(), rt)
+	if !errors.Is(err, ratelimit.ErrQueueFull) || errors.As(err, new(*upstream.LimitError)) ||
+		base.count() != 0 {
+		t.Errorf("%v, %d requests were sent", err, base.count())
+	}
 }
 
 // TestNoWait: with NoWait a refused request fails at once, without an error of a context.
