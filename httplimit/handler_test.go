@@ -239,44 +239,92 @@ func (s *canceling) Take(ctx context.Context, d driver.Demand) (ratelimit.Result
 	return s.Store.Take(ctx, d)
 }
 
-// TestHandlerDeadlinePassed: no policy admits a request whose deadline has passed.
+// TestHandlerDeadlinePassed: no policy admits a request whose deadline has passed, whether its
+// units are held or not.
 func TestHandlerDeadlinePassed(t *testing.T) {
+	store := newStore(t, newClock())
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
-		limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerSecond("second", 1))
-		h := httplimit.Handler(limiter.WithPolicy(policy), secretKey, passed)
-		ctx, cancel := context.WithTimeout(t.Context(), 0)
-		defer cancel()
-		res := serve(h, get().WithContext(ctx))
-		if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
-			t.Errorf("type %v", p["type"])
-		}
-		wantField(t, res, "Retry-After", "")
-		if res, err := limiter.Peek(t.Context(), secret); err != nil || res.Remaining != 1 {
-			t.Errorf("policy %d: %d units remain (%v), want 1", policy, res.Remaining, err)
+		for _, limiter := range []*ratelimit.Limiter{
+			newLimiter(t, store, ratelimit.PerSecond("second", 1)), newInFlight(t, store, 1),
+		} {
+			h := httplimit.Handler(limiter.WithPolicy(policy), secretKey, passed)
+			ctx, cancel := context.WithTimeout(t.Context(), 0)
+			defer cancel()
+			res := serve(h, get().WithContext(ctx))
+			if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
+				t.Errorf("type %v", p["type"])
+			}
+			wantField(t, res, "Retry-After", "")
+			remaining(t, limiter, 1)
 		}
 	}
 }
 
-// TestDeadlineWhileDeciding: the deadline of the request's context bounds the decision.
+// TestDeadlineWhileDeciding: the deadline of the request's context ends the decision, unless units
+// are to be held: then the answer of the store counts, however late.
 func TestDeadlineWhileDeciding(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := httplimit.Handler(newLimiter(t, hanging{}, ratelimit.PerSecond("second", 1)).
-			WithPolicy(ratelimit.FailOpen), secretKey, passed)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		res := serve(h, get().WithContext(ctx))
-		if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
-			t.Errorf("type %v", p["type"])
-		}
-	})
+	counting := httplimit.WithCounting(func(int) bool { return true })
+	for _, tt := range []struct {
+		name   string
+		make   func(testing.TB, ratelimit.Store) *ratelimit.Limiter
+		opts   []httplimit.Option
+		status int
+		after  time.Duration
+	}{
+		{"a rate", newSecond, nil, 503, time.Minute},
+		{"a Budget", newMinute, nil, 503, time.Minute},
+		{"a Budget by the outcome", newMinute, []httplimit.Option{counting}, 200, time.Hour},
+		{"calls in flight", newCall, nil, 200, time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := hesitant{newStore(t, nil), time.Now().Add(time.Hour)}
+				limiter := tt.make(t, store).WithPolicy(ratelimit.FailOpen)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				res := serve(httplimit.New(claiming(one(limiter)), tt.opts...)(passed),
+					get().WithContext(ctx))
+				if took := time.Since(began); took != tt.after || res.StatusCode != tt.status {
+					t.Errorf("status %d after %v, want %d after %v", res.StatusCode, took,
+						tt.status, tt.after)
+				}
+				if res.StatusCode == http.StatusOK {
+					return
+				}
+				if p := checkProblem(t, res, tt.status); p["type"] != nil {
+					t.Errorf("type %v", p["type"])
+				}
+			})
+		})
+	}
 }
 
-// hanging is a store that answers only when the context ends.
-type hanging struct{ ratelimit.Store }
+func newSecond(tb testing.TB, store ratelimit.Store) *ratelimit.Limiter {
+	return newLimiter(tb, store, ratelimit.PerSecond("second", 1))
+}
 
-func (hanging) Take(ctx context.Context, _ driver.Demand) (ratelimit.Result, error) {
-	<-ctx.Done()
-	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+func newMinute(tb testing.TB, store ratelimit.Store) *ratelimit.Limiter {
+	return newBudget(tb, store, ratelimit.PerMinute("minute", 1))
+}
+
+func newCall(tb testing.TB, store ratelimit.Store) *ratelimit.Limiter {
+	return newInFlight(tb, store, 1)
+}
+
+// hesitant is a store that answers from a time on, or when the context ends.
+type hesitant struct {
+	ratelimit.Store
+	from time.Time
+}
+
+func (s hesitant) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	select {
+	case <-ctx.Done():
+		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+	case <-time.After(time.Until(s.from)):
+		return s.Store.Take(ctx, d)
+	}
 }
 
 // TestHalfClosed: a client that has closed its half of the connection, and still reads, gets the

@@ -301,7 +301,8 @@ func TestDeadlineBehindOthers(t *testing.T) {
 				t.Errorf("failed after %v, want %v", took, tt.after)
 			}
 			var e *upstream.LimitError
-			if !errors.As(err, &e) || e.Limit != tt.limit || e.RetryAt.IsZero() != (tt.limit == "") ||
+			if !errors.As(err, &e) || e.Limit != tt.limit ||
+				e.RetryAt.IsZero() != (tt.limit == "") ||
 				!errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v, want a LimitError of %q", err, tt.limit)
 			}
@@ -351,8 +352,8 @@ func (s *slowStore) TakeAll(
 	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
 }
 
-// TestEndedWhileAsked: if the context ends while the store is called, the request is undecided, also
-// if it was refused before.
+// TestEndedWhileAsked: if the context ends while the store is called, the request is undecided,
+// also if it was refused before.
 func TestEndedWhileAsked(t *testing.T) {
 	for _, tt := range []struct {
 		slow   int
