@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -177,20 +178,27 @@ func TestCountingClientStream(t *testing.T) {
 	}
 }
 
-// TestPushback: only with the option is the trailer sent, also for a message that is refused.
+// TestPushback: only with the option is the trailer sent, also for a message that is refused. It is
+// rounded up.
 func TestPushback(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1))
+	clock := newClock()
+	limiter := newLimiter(t, newStore(t, clock), ratelimit.PerHour("hour", 1))
 	if _, err := limiter.Allow(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	choose := grpclimit.PerCall(limiter, secretKey)
+	pushback := []grpclimit.Option{grpclimit.WithPushback()}
 	for _, tt := range []struct {
-		opts []grpclimit.Option
-		want []string
+		opts    []grpclimit.Option
+		advance time.Duration
+		want    []string
 	}{
-		{nil, nil},
-		{[]grpclimit.Option{grpclimit.WithPushback()}, []string{"3600000"}},
+		{nil, 0, nil},
+		{pushback, 0, []string{"3600000"}},
+		{pushback, 999 * time.Microsecond, []string{"3600000"}},
+		{pushback, time.Hour - time.Millisecond, []string{"1"}},
 	} {
+		clock.Advance(tt.advance)
 		var trailer metadata.MD
 		cc := start(t, &echo{}, limited(choose, tt.opts...))
 		checkStatus(t, call(t.Context(), cc, grpc.Trailer(&trailer)), codes.ResourceExhausted)

@@ -121,6 +121,27 @@ func TestRefusedByBlock(t *testing.T) {
 	}
 }
 
+// TestWaitOfTooMany: a call is refused, without a time to wait, if too many others wait for its
+// key. The store stands for their queue.
+func TestWaitOfTooMany(t *testing.T) {
+	store := broken{ratelimit.ErrQueueFull}
+	for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond("second", 1)},
+		{ratelimit.PerSecond("second", 1), ratelimit.PerDay("day", 9)}} {
+		limiter := newLimiter(t, store, limits...).WithPolicy(ratelimit.FailWait)
+		i := grpclimit.UnaryClientInterceptor(
+			grpclimit.PerCall(limiter, secretKey), grpclimit.WithWait())
+		_, err := invoke(t.Context(), i, func() error {
+			t.Error("the call was sent")
+			return nil
+		})
+		d := checkStatus(t, err, codes.ResourceExhausted)
+		if d.info.GetReason() != grpclimit.ReasonExceeded || d.retry != nil ||
+			len(d.quota.GetViolations()) != len(limits) {
+			t.Errorf("details %v", d)
+		}
+	}
+}
+
 // TestWaitNamesTheLimit: if two limits have the same Max, the refusal of a wait names the one that
 // refuses.
 func TestWaitNamesTheLimit(t *testing.T) {
