@@ -3,12 +3,15 @@ package headers_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
@@ -95,6 +98,60 @@ func TestWriteDraft11(t *testing.T) {
 				t.Errorf("RateLimit: %s\nwant       %s", got, tt.limits)
 			}
 		})
+	}
+}
+
+// TestRemainingIsPromised: a client that uses no more than r units within the next t seconds is not
+// refused, whether the answer that has r and t was a refusal or not.
+func TestRemainingIsPromised(t *testing.T) {
+	limit := ratelimit.PerMinute("minute", 20)
+	for _, a := range []ratelimit.Algorithm{algorithm.SlidingLog(limit), algorithm.GCRA(limit),
+		algorithm.SlidingWindowCounter(limit), algorithm.FixedWindow(limit)} {
+		t.Run(a.Name(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { wantPromises(t, a) })
+		})
+	}
+}
+
+func wantPromises(t *testing.T, a ratelimit.Algorithm) {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	take := func(n int64) ratelimit.Result {
+		res, err := limiter.AllowN(t.Context(), "k", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	refused := 0
+	for round := range 500 {
+		res := take(1 + random.Int64N(20))
+		if !res.Allowed {
+			refused++
+		}
+		h := http.Header{}
+		headers.Write(h, headers.Draft11, headers.Item{Result: res})
+		q := headers.Parse(h, time.Now())[0]
+		for left, end := q.Remaining, time.Now().Add(q.Reset); left > 0; {
+			time.Sleep(time.Duration(random.Int64N(int64(time.Until(end)) + 1)))
+			n := 1 + random.Int64N(left)
+			left -= n
+			if res := take(n); !res.Allowed {
+				t.Fatalf("round %d: refused %d units after %s", round, n, h.Get("RateLimit"))
+			}
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(time.Minute))))
+	}
+	if refused == 0 {
+		t.Error("no answer was a refusal")
 	}
 }
 
