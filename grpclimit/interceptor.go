@@ -162,8 +162,6 @@ func (e *interceptor) undecided(ctx context.Context, claims []ratelimit.Claim, e
 		return e.fail(codes.Unavailable,
 			"the limits of the call cannot be checked at the moment",
 			e.info(ReasonUndecided, nil))
-	case errors.Is(err, context.DeadlineExceeded): // while the call waits for its turn
-		return e.fail(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 	}
 	var r refusal
 	for i := range claims {
