@@ -129,7 +129,7 @@ func ExampleNew_tenantAndUser() {
 	// bob 429 "user";r=1;t=3600, "tenant";r=0;t=3600
 }
 
-// Only failed logins count: a user who knows the password is never refused, however often.
+// Only failed logins count: the others give their unit back when they end.
 func ExampleWithCounting() {
 	store, _ := limiters()
 	defer store.Close()
