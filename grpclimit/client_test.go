@@ -243,6 +243,31 @@ func TestClientWaitInFlight(t *testing.T) {
 	})
 }
 
+// TestClientWaitInFlightAndRate: a call that waits for another to end is refused at once all the
+// same if a rate cannot admit it before its deadline.
+func TestClientWaitInFlightAndRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t, nil)
+		calls := newInFlight(t, store, 1)
+		rate := newLimiter(t, store, ratelimit.PerMinute("rate", 1))
+		i := grpclimit.UnaryClientInterceptor(fixed(
+			ratelimit.Claim{Limiter: calls, Key: secret, N: 1},
+			ratelimit.Claim{Limiter: rate, Key: secret, N: 1}), grpclimit.WithWait())
+		_, err := invoke(t.Context(), i, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			took, err := invoke(ctx, i, func() error { return nil })
+			if d := checkStatus(t, err, codes.ResourceExhausted); took != 0 || d.retry == nil {
+				t.Errorf("refused after %v, details %v", took, d)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 3,
 	"initialBackoff": "20s", "maxBackoff": "20s", "backoffMultiplier": 1,
 	"retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`

@@ -67,8 +67,9 @@ func WithPushback() Option {
 //
 // The first of a queue is refused at once if it has to wait until its deadline or longer, and those
 // behind it are not. What is held under a Budget or a limit of calls in flight may be free at any
-// time, so a call that waits for that is not refused before its deadline. If too many wait for a
-// key ([ratelimit.ErrQueueFull]), the next is refused at once, without a RetryInfo.
+// time, so a call that waits for that alone is not refused before its deadline. If too many wait
+// for a key ([ratelimit.ErrQueueFull]), the next is refused at once, by all its limits and without
+// a RetryInfo.
 //
 // With [WithMessages], SendMsg waits too. The interceptors of servers panic if they get this
 // option.

@@ -37,7 +37,7 @@ func (s *serverStream) RecvMsg(m any) error {
 	return nil
 }
 
-// clientStream is a stream of a client. end settles the admission once, and cancels the stream.
+// clientStream is a stream of a client. end settles the attempts once, and cancels the stream.
 type clientStream struct {
 	grpc.ClientStream
 	ctx      context.Context
