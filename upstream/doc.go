@@ -14,8 +14,9 @@
 // The first request of a queue fails at once if its limits do not admit it before its deadline,
 // with a [LimitError] that names the limit and the time to try again. One whose deadline passes
 // behind others fails then, with a LimitError that names neither. The deadline is that of the
-// request's context, which [http.Client.Timeout] sets too. Without a deadline a request waits as
-// long as the limit requires. With [Options.NoWait] none waits.
+// request's context, which [http.Client.Timeout] sets too; net/http returns an error of its own if
+// that ends a wait. Without a deadline a request waits as long as the limit requires. With
+// [Options.NoWait] none waits.
 //
 // # Margin
 //
