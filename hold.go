@@ -75,7 +75,7 @@ func (s *state) closeLocked(i int, p *part, err error) {
 		return
 	}
 	s.holds[i].open = false
-	l := s.claims[i].Limiter.only(isHolder)
+	l := s.claims[i].Limiter.subset(isHolder)
 	open := l.openings(-1)
 	if p != nil && err == nil {
 		p.open = open
@@ -133,8 +133,8 @@ func isBudget(h driver.Holder) bool { return !h.InFlight() }
 
 func isHolder(driver.Holder) bool { return true }
 
-// only returns l with only its limits that have holds and fit, or nil if there are none.
-func (l *Limiter) only(fits func(driver.Holder) bool) *Limiter {
+// subset returns l with only its limits that have holds and fit, or nil if there are none.
+func (l *Limiter) subset(fits func(driver.Holder) bool) *Limiter {
 	if !l.holds {
 		return nil
 	}

@@ -111,7 +111,7 @@ func (s *state) renewLocked() {
 func (s *state) holdLocked(ctx context.Context, d time.Duration) (held bool, err error) {
 	var parts []part
 	for i, c := range s.claims {
-		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
+		if l := c.Limiter.subset(isHolder); l != nil && c.N > 0 {
 			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, id: s.id,
 				hold: cmp.Or(d, c.HoldTimeout), claim: i})
 		}

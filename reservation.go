@@ -279,7 +279,7 @@ func (r *Reservation) Extend(ctx context.Context, more int64) ([]Result, error) 
 // ExtendAll is Extend for a reservation of several Budgets. Each claim of more names a limiter, as
 // in [Reservation.CommitAll], and in N the units to add. All of them are held, or none.
 func (r *Reservation) ExtendAll(ctx context.Context, more ...Claim) ([]Result, error) {
-	numbers, err := r.named(more)
+	numbers, err := r.numbersOf(more)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 			return nil, err
 		}
 		more = more || n > c.N
-		if l := c.Limiter.only(fits); l != nil && (n > c.N || r.unheld && n > 0) {
+		if l := c.Limiter.subset(fits); l != nil && (n > c.N || r.unheld && n > 0) {
 			parts = append(parts,
 				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.HoldTimeout,
 					claim: i})

@@ -36,7 +36,7 @@ func (r *Reservation) Commit(ctx context.Context, used ...int64) error {
 // the reservation, its key if the limiter has several, and in N what was used; for claims that are
 // not named, it is what was held.
 func (r *Reservation) CommitAll(ctx context.Context, used ...Claim) error {
-	numbers, err := r.named(used)
+	numbers, err := r.numbersOf(used)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (r *Reservation) commitTo(ctx context.Context, numbers []int64) error {
 		return errEnded
 	}
 	for i, c := range r.claims {
-		if numbers[i] == unnamed {
+		if numbers[i] == noNumber {
 			numbers[i] = c.N
 		}
 	}
@@ -68,9 +68,9 @@ func (s *state) settleLocked(ctx context.Context, used []int64) error {
 	var parts []part
 	records := false
 	for i, c := range s.claims {
-		p := part{limiter: c.Limiter.only(isHolder), op: driver.OpSettle, key: c.Key, n: used[i],
+		p := part{limiter: c.Limiter.subset(isHolder), op: driver.OpSettle, key: c.Key, n: used[i],
 			id: s.id, claim: i}
-		budgets := c.Limiter.only(isBudget)
+		budgets := c.Limiter.subset(isBudget)
 		records = records || budgets != nil && used[i] > 0
 		if s.unheld {
 			p.limiter, p.op, p.id = budgets, driver.OpForce, 0
@@ -200,8 +200,8 @@ func (s *state) repeatLocked(pause time.Duration, err error) {
 	}
 }
 
-// unnamed is the number of a claim for which there is none.
-const unnamed = -1
+// noNumber is the number of a claim for which there is none.
+const noNumber = -1
 
 // bare returns a number for each claim: only the claim with a Budget gets the one in n. Like named,
 // it runs without the lock, and so reads no N of the claims.
@@ -211,7 +211,7 @@ func (r *Reservation) bare(n []int64) ([]int64, error) {
 		return numbers, nil
 	}
 	for i := range r.claims {
-		if r.claims[i].Limiter.only(isBudget) == nil {
+		if r.claims[i].Limiter.subset(isBudget) == nil {
 			continue
 		}
 		if at >= 0 {
@@ -230,8 +230,8 @@ func (r *Reservation) bare(n []int64) ([]int64, error) {
 	return numbers, checkUnits(n[0])
 }
 
-// named returns numbers for all claims, of which those with the limiters of named have a number.
-func (r *Reservation) named(named []Claim) ([]int64, error) {
+// numbersOf returns a number for each claim: that of named for those that it has.
+func (r *Reservation) numbersOf(named []Claim) ([]int64, error) {
 	numbers := r.numbers()
 	for _, n := range named {
 		at := -1
@@ -247,14 +247,14 @@ func (r *Reservation) named(named []Claim) ([]int64, error) {
 				at = i
 			}
 		}
-		if at < 0 || r.claims[at].Limiter.only(isBudget) == nil {
+		if at < 0 || r.claims[at].Limiter.subset(isBudget) == nil {
 			return nil, fmt.Errorf("%w demand: the reservation has no Budget of a limiter that "+
 				"was named", ErrInvalid)
 		}
 		if err := checkUnits(n.N); err != nil {
 			return nil, err
 		}
-		if numbers[at] != unnamed {
+		if numbers[at] != noNumber {
 			return nil, fmt.Errorf("%w demand: the limiter of %v is named twice",
 				ErrInvalid, n.Limiter.limits)
 		}
@@ -268,14 +268,14 @@ func sameBudgets(a, b *Limiter) bool {
 	if a == nil {
 		return false
 	}
-	if a, b = a.only(isBudget), b.only(isBudget); a == nil || b == nil {
+	if a, b = a.subset(isBudget), b.subset(isBudget); a == nil || b == nil {
 		return false
 	}
 	return slices.Equal(a.algorithms, b.algorithms)
 }
 
 func (r *Reservation) numbers() []int64 {
-	return slices.Repeat([]int64{unnamed}, len(r.claims))
+	return slices.Repeat([]int64{noNumber}, len(r.claims))
 }
 
 func checkUnits(n int64) error {

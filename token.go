@@ -93,7 +93,7 @@ func (r *Reservation) Token() (string, error) {
 	t := token{Version: tokenVersion, ID: r.id}
 	holds := false
 	for _, c := range r.claims {
-		if l := c.Limiter.only(isHolder); l != nil {
+		if l := c.Limiter.subset(isHolder); l != nil {
 			limits, algorithms := l.names()
 			t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limits, algorithms, c.N})
 			holds = holds || c.N > 0
@@ -233,7 +233,7 @@ func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 		if l == nil {
 			continue
 		}
-		if l = l.only(isHolder); l == nil {
+		if l = l.subset(isHolder); l == nil {
 			continue
 		}
 		limits, algorithms := l.names()

@@ -634,7 +634,7 @@ func checkForceAt(h *heldKey) {
 
 func checkHoldRefusedTogether(h *heldKey) {
 	for _, n := range []int64{4, 0} {
-		other := take(h.key, h.named(fmt.Sprint("full", n), 3), 1)
+		other := take(h.key, h.algOf(fmt.Sprint("full", n), 3), 1)
 		h.admit(take(other.Key, other.Algorithm, 3))
 		out := h.all(hold(h.key, h.holder, 1, n), other)
 		if !out[0].Allowed || out[0].Remaining != 10 || out[0].Units != 0 || out[1].Allowed {
@@ -644,7 +644,7 @@ func checkHoldRefusedTogether(h *heldKey) {
 		h.renew(1, 0)
 	}
 	h.hold(1, 8)
-	other := take(h.key, h.named("other", 3), 1)
+	other := take(h.key, h.algOf("other", 3), 1)
 	if out := h.all(hold(h.key, h.holder, 2, 3), other); out[0].Allowed || !out[1].Allowed {
 		h.fatalf("a refused hold with a take returned %+v", out)
 	}
@@ -656,7 +656,7 @@ func checkHoldRefusedTogether(h *heldKey) {
 }
 
 func checkSettleUnknownTogether(h *heldKey) {
-	other := take(h.key, h.named("other", 3), 1)
+	other := take(h.key, h.algOf("other", 3), 1)
 	for _, d := range []driver.Demand{settle(h.key, h.holder, 9, 3), hold(h.key, h.holder, 9, 0)} {
 		out := h.all(d, other)
 		if !allowed(out) || out[0].Units != 0 || out[1].Units != 1 {

@@ -23,7 +23,7 @@ var identityRules = []rule{
 }
 
 func checkParameters(e *env) {
-	key, five := e.key(), e.named("l", 5)
+	key, five := e.key(), e.algOf("l", 5)
 	e.admit(take(key, five, 3))
 	for _, newAlgorithm := range e.algorithms {
 		for _, w := range []time.Duration{window, window + 7*time.Microsecond, 6 * window} {
@@ -33,8 +33,8 @@ func checkParameters(e *env) {
 			}
 		}
 	}
-	e.refuse(take(key, e.named("l", 3), 1))
-	e.admit(take(key, e.named("l", 10), 1))
+	e.refuse(take(key, e.algOf("l", 3), 1))
+	e.admit(take(key, e.algOf("l", 10), 1))
 	e.wantLeft(key, five, 1, "one more was taken under a larger Max")
 	e.clock.add(window / 2)
 	e.admit(take(key, e.algorithms[0](driver.Limit{Name: "l", Max: 5, Window: 6 * window}), 1))
@@ -49,16 +49,16 @@ func checkLimitNames(e *env) {
 		names = append(names, strings.Repeat("n", n+1))
 	}
 	for i, name := range names {
-		a := e.named(name, 1000)
+		a := e.algOf(name, 1000)
 		e.wantLeft(key, a, 1000, "units were taken under other limits")
 		e.admit(take(key, a, int64(i)+1))
 	}
 	for i, name := range names {
-		e.wantLeft(key, e.named(name, 1000), 999-int64(i), "some were taken under this limit")
+		e.wantLeft(key, e.algOf(name, 1000), 999-int64(i), "some were taken under this limit")
 	}
-	e.admit(reset(key, e.named("a", 1000)))
-	e.wantLeft(key, e.named("a", 1000), 1000, "a reset")
-	e.wantLeft(key, e.named("b", 1000), 997, "the reset of another limit")
+	e.admit(reset(key, e.algOf("a", 1000)))
+	e.wantLeft(key, e.algOf("a", 1000), 1000, "a reset")
+	e.wantLeft(key, e.algOf("b", 1000), 997, "the reset of another limit")
 }
 
 func checkAlgorithmNames(e *env) {
@@ -115,7 +115,7 @@ func checkJoinedNames(e *env) {
 	e.together(16, func(g int) error {
 		for i := g; i < len(pairs); i += 16 {
 			for _, id := range pairs[i] {
-				a := renamed{e.named(id[limit], 1), id[2]}
+				a := renamed{e.algOf(id[limit], 1), id[2]}
 				if a.Limit().Validate() != nil {
 					break
 				}
@@ -166,7 +166,7 @@ func checkAdversarialKeys(e *env) {
 	id := e.key()
 	var ds []driver.Demand
 	for _, key := range adversarial() {
-		ds = append(ds, take(key+id, e.named("l", most), 1), take(id+key, e.named("l", most), 1))
+		ds = append(ds, take(key+id, e.algOf("l", most), 1), take(id+key, e.algOf("l", most), 1))
 	}
 	for i := range ds {
 		ds[i].N = int64(i) + 1

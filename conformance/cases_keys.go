@@ -189,7 +189,7 @@ func checkHashedKeys(e *env) {
 			keys = [2]string{prefix + keys[0], prefix + keys[1]}
 		}
 		// Another run or another collision may use one of the keys.
-		a := e.named(e.prefix+strconv.Itoa(i), 1)
+		a := e.algOf(e.prefix+strconv.Itoa(i), 1)
 		for _, key := range keys {
 			if res := e.do(take(key, a, 1)); !res.Allowed {
 				e.fatalf("two keys that collide under %s share a state", c.hash)

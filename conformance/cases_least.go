@@ -122,7 +122,7 @@ func checkHoldPart(h *heldKey) {
 
 func checkPartTogether(e *env) {
 	key := e.key()
-	wide, narrow, other := e.named("l1", 10), e.named("l2", 6), e.named("l3", 2)
+	wide, narrow, other := e.algOf("l1", 10), e.algOf("l2", 6), e.algOf("l3", 2)
 	ds := []driver.Demand{
 		partly(take(key, wide, 8), 2), take(key, other, 1), partly(take(key, narrow, 8), 2),
 	}

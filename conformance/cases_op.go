@@ -99,12 +99,12 @@ func checkForce(e *env) {
 	e.clock.add(window)
 	e.admit(take(key, a, 5))
 
-	key, a = e.key(), e.named("l", 5)
+	key, a = e.key(), e.algOf("l", 5)
 	e.admit(force(key, a, 12))
-	e.wantLeft(key, e.named("l", 20), 8, "a forced take of 12 under a limit of 5")
+	e.wantLeft(key, e.algOf("l", 20), 8, "a forced take of 12 under a limit of 5")
 	e.refuse(take(key, a, 1))
 	e.admit(force(key, a, driver.MaxUnits))
-	e.wantLeft(key, e.named("l", driver.MaxUnits), 0,
+	e.wantLeft(key, e.algOf("l", driver.MaxUnits), 0,
 		"a forced take of as many units as there can be")
 	e.admit(reset(key, a))
 }
@@ -129,7 +129,7 @@ var patterns = []string{"$", "$*", "$?", "$[a-z]", "$[^z]", "{$,$a}", "*$*", "*"
 
 // checkResetOfOne resets keys and limits that match others, which must stay as they are.
 func checkResetOfOne(e *env) {
-	id, a := e.key(), e.named("a", 9)
+	id, a := e.key(), e.algOf("a", 9)
 	others := []string{id + "a", id + "ab", id + ":a", "a" + id, id + "[a", id + id}
 	unchanged := func(under, of string) {
 		for _, key := range others {
@@ -147,7 +147,7 @@ func checkResetOfOne(e *env) {
 	}
 	for _, name := range []string{"", "*", "?", "%", "_", "[a-z]", ".*", ".", "a*", "a%"} {
 		for _, key := range others {
-			e.admit(reset(key, e.named(name, 9)))
+			e.admit(reset(key, e.algOf(name, 9)))
 		}
 		unchanged("the limit", name)
 	}

@@ -84,7 +84,7 @@ func checkResetAfter(e *env) {
 }
 
 func checkRemaining(e *env) {
-	key, ten, three := e.key(), e.named("l", 10), e.named("l", 3)
+	key, ten, three := e.key(), e.algOf("l", 10), e.algOf("l", 3)
 	want := func(got driver.Result, a driver.Algorithm, remaining int64) {
 		if got.Limit != a.Limit() || got.Remaining != remaining {
 			e.fatalf("Limit and Remaining are %v and %d, want %v and %d",

@@ -153,7 +153,7 @@ func checkResultsOfRefusal(e *env) {
 // each call that may change the result of either.
 func checkRepeatedAll(e *env, client func(*env, int) driver.Store) {
 	const most = 5
-	logs := []driver.Algorithm{e.named("narrow", most), e.named("wide", 2*most)}
+	logs := []driver.Algorithm{e.algOf("narrow", most), e.algOf("wide", 2*most)}
 	events := []func(r *run, ds []driver.Demand, d driver.Demand){
 		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(reset(d.Key, d.Algorithm))
@@ -277,7 +277,7 @@ func checkOneReading(e *env) {
 // the context ended. The race detector finds more.
 func checkSlices(e *env) {
 	key := e.key()
-	a, b := e.named("a", 1000), e.named("b", 1000)
+	a, b := e.algOf("a", 1000), e.algOf("b", 1000)
 	mark := driver.Result{Remaining: -1, Limit: driver.Limit{Max: -1}}
 	var outs [][]driver.Result
 	admitted := int64(0)

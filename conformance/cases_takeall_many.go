@@ -185,10 +185,10 @@ func checkNeverInPart(e *env, keys bool) {
 	const takers, peekers = 8, 4
 	for range e.scale(12) {
 		shared := e.key()
-		last := take(shared, e.named("last", 1), 1)
+		last := take(shared, e.algOf("last", 1), 1)
 		own := make([]driver.Demand, takers)
 		for i := range own {
-			if own[i] = take(shared, e.named(fmt.Sprint("own", i), 3), 1); keys {
+			if own[i] = take(shared, e.algOf(fmt.Sprint("own", i), 3), 1); keys {
 				own[i].Key = e.key()
 			}
 		}

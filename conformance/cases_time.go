@@ -259,7 +259,7 @@ func (e *env) keepsStates(a driver.Algorithm) {
 }
 
 func checkRunOut(e *env) {
-	key, a := e.key(), e.named("l", 3)
+	key, a := e.key(), e.algOf("l", 3)
 	long := e.algorithms[0](driver.Limit{Name: "l", Max: 3, Window: 6 * window})
 	begin := e.clock.now()
 	e.admit(take(key, a, 3))
@@ -273,7 +273,7 @@ func checkRunOut(e *env) {
 }
 
 func checkWindowGrows(e *env) {
-	key, a := e.key(), e.named("l", 3)
+	key, a := e.key(), e.algOf("l", 3)
 	long := e.algorithms[0](driver.Limit{Name: "l", Max: 3, Window: 6 * window})
 	begin := e.clock.now()
 	e.admit(take(key, a, 2))

@@ -31,7 +31,7 @@ func checkManyRecords(e *env) {
 	if e.full {
 		records = 100_000
 	}
-	key, a, begin := e.key(), e.named("l", driver.MaxUnits), time.Now()
+	key, a, begin := e.key(), e.algOf("l", driver.MaxUnits), time.Now()
 	var stamps []int64
 	for len(stamps) < records && (len(stamps) < least || time.Since(begin) < budget) {
 		e.clock.add(time.Duration(1+e.rand.IntN(1000)) * time.Microsecond)
@@ -42,7 +42,7 @@ func checkManyRecords(e *env) {
 				res.Remaining, len(stamps), left)
 		}
 	}
-	full := e.named("l", int64(len(stamps)))
+	full := e.algOf("l", int64(len(stamps)))
 	if res := e.refuse(take(key, full,
 		1)); res.RetryAfter != time.Duration(stamps[0]-e.clock.us.Load())*time.Microsecond+window {
 		e.fatalf("RetryAfter with %d records is %v", len(stamps), res.RetryAfter)
@@ -152,8 +152,8 @@ func checkManyCalls(e *env) {
 	if e.full {
 		rounds = 400
 	}
-	c := &calls{env: e, free: e.named("free", driver.MaxUnits),
-		other: e.named("other", driver.MaxUnits), most: e.named("most", 5)}
+	c := &calls{env: e, free: e.algOf("free", driver.MaxUnits),
+		other: e.algOf("other", driver.MaxUnits), most: e.algOf("most", 5)}
 	c.tallies, c.others = make([]tally, 8), make([]tally, 8)
 	for i := range c.tallies {
 		c.tallies[i].key = e.key()

@@ -17,8 +17,8 @@ func (e *env) alg(units int64) driver.Algorithm {
 	return e.algorithms[0](driver.Limit{Max: units, Window: window})
 }
 
-// named is alg for a limit of that name.
-func (e *env) named(name string, units int64) driver.Algorithm {
+// algOf is alg for a limit of that name.
+func (e *env) algOf(name string, units int64) driver.Algorithm {
 	return e.algorithms[0](driver.Limit{Name: name, Max: units, Window: window})
 }
 
@@ -127,7 +127,7 @@ const recovery = 10 * time.Second
 func (e *env) limits(n int) (ds []driver.Demand) {
 	key := e.key()
 	for i := range n {
-		ds = append(ds, take(key, e.named(fmt.Sprint("l", i), int64(10+i)), 1))
+		ds = append(ds, take(key, e.algOf(fmt.Sprint("l", i), int64(10+i)), 1))
 	}
 	return ds
 }

@@ -22,7 +22,7 @@ var lives = []int{1, 2, 5, 1, 1, 10, 5}
 func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &callRecorder{env: e, client: client,
-		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)},
+		limits: []driver.Algorithm{e.algOf("a", 4), e.algOf("b", 7)},
 		held: algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4,
 			Window: window})),
 		begin: time.Now()}

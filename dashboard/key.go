@@ -50,9 +50,9 @@ func (p *Page) everywhere(text string) (all []Subject, err error) {
 	return all, nil
 }
 
-// look looks a key up. It only peeks, so it works with every algorithm and store, and changes
+// viewOf looks a key up. It only peeks, so it works with every algorithm and store, and changes
 // nothing: units that are free after a wait are those for which a demand is refused until then.
-func (p *Page) look(ctx context.Context, s Subject) keyView {
+func (p *Page) viewOf(ctx context.Context, s Subject) keyView {
 	limit := s.Limit.Limit()
 	v := keyView{Limit: text(limit.Name), Key: text(s.Key), Rate: rate(limit), Of: limit.Max,
 		Subject: subject{limit.Name, s.Key}}

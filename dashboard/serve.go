@@ -146,7 +146,7 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	}
 	views := make([]keyView, 0, len(found))
 	for _, s := range found {
-		views = append(views, p.look(r.Context(), s))
+		views = append(views, p.viewOf(r.Context(), s))
 	}
 	p.write(w, http.StatusOK, "key", struct {
 		Query, Shown string

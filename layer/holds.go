@@ -141,7 +141,7 @@ func (l *ledger) become(h *pendingHold) {
 func (l *ledger) addHold(h *pendingHold) {
 	state := l.holds[idOf(h.demand)]
 	if state == nil {
-		id := l.own(idOf(h.demand))
+		id := l.copyOf(idOf(h.demand))
 		l.keyBytes += len(id.key) // of the debt that it may become
 		state = &heldState{peekOf(h.demand), make(map[uint64]*pendingHold)}
 		state.peek.Key = id.key

@@ -308,8 +308,8 @@ func (l *ledger) hasRoomLocked(ds []driver.Demand) bool {
 	return more == 0 || number <= l.maxDebts && keys <= l.maxDebts
 }
 
-// own returns id with a copy of its key, since the caller's may be a part of something large.
-func (l *ledger) own(id stateID) stateID {
+// copyOf returns id with a copy of its key, since the caller's may be a part of something large.
+func (l *ledger) copyOf(id stateID) stateID {
 	id.key = strings.Clone(id.key)
 	l.keyBytes += len(id.key)
 	return id
@@ -319,7 +319,7 @@ func (l *ledger) own(id stateID) stateID {
 func (l *ledger) oweLocked(d driver.Demand) {
 	o := l.debts[idOf(d)]
 	if o == nil {
-		id := l.own(idOf(d))
+		id := l.copyOf(idOf(d))
 		d.Key, o = id.key, new(debt)
 		l.debts[id] = o
 		l.pending.Add(1)

@@ -56,14 +56,14 @@ type part struct {
 // parts walks the parts of a reply in the order of the demands that they answer.
 type parts struct {
 	reply   string
-	offset  int          // of the next part
-	demands []callDemand // whose parts have not been read; the next part is for the first
-	taken   int          // equal takes of that demand that have been answered
+	offset  int         // of the next part
+	demands []runDemand // whose parts have not been read; the next part is for the first
+	taken   int         // equal takes of that demand that have been answered
 }
 
 // next returns the next part and its demand. ok is false after the last part, and if the reply is
 // malformed.
-func (w *parts) next() (d *callDemand, p part, ok bool) {
+func (w *parts) next() (d *runDemand, p part, ok bool) {
 	if len(w.demands) == 0 {
 		return nil, part{}, false
 	}
@@ -77,7 +77,7 @@ func (w *parts) next() (d *callDemand, p part, ok bool) {
 }
 
 // decode reads the part of d at offset, and moves offset to its end.
-func (w *parts) decode(d *callDemand) (p part, ok bool) {
+func (w *parts) decode(d *runDemand) (p part, ok bool) {
 	rest := w.reply[w.offset:]
 	p.count = 1
 	if d.times > 1 {
@@ -128,7 +128,7 @@ func cutInt(rest *string, n int) (v int64) {
 
 // result returns the Result of d. The error wraps [driver.ErrCorruptState], is a [*StepError],
 // or is errForeign for numbers that no step returns, of 2^53 or more.
-func (p part) result(d *callDemand) (driver.Result, error) {
+func (p part) result(d *runDemand) (driver.Result, error) {
 	switch {
 	case p.flags&replyFailed != 0:
 		return driver.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
@@ -157,11 +157,11 @@ var errForeign = fmt.Errorf("%w: the script replied with numbers out of range",
 	driver.ErrOutcomeUnknown)
 
 // locate finds each demand's part of a reply and reports whether it is a reply for these demands.
-func (c *Call) locate(reply string) bool {
-	if c.located != "" && c.located == reply {
+func (r *Run) locate(reply string) bool {
+	if r.located != "" && r.located == reply {
 		return true
 	}
-	w := parts{reply: reply, demands: c.demands}
+	w := parts{reply: reply, demands: r.demands}
 	for len(w.demands) > 0 {
 		if w.taken == 0 {
 			w.demands[0].reply = w.offset
@@ -173,18 +173,18 @@ func (c *Call) locate(reply string) bool {
 	if w.offset != len(reply) {
 		return false
 	}
-	if c.located = reply; len(c.unknown) > 0 {
-		learn(c.unknown)
-		c.unknown = nil
+	if r.located = reply; len(r.unknown) > 0 {
+		learn(r.unknown)
+		r.unknown = nil
 	}
 	return true
 }
 
 // parts returns the parts of a group of a reply that has been located.
-func (c *Call) parts(reply string, group int) parts {
-	demands := c.demands[c.groups[group]:]
-	if group+1 < len(c.groups) {
-		demands = c.demands[c.groups[group]:c.groups[group+1]]
+func (r *Run) parts(reply string, group int) parts {
+	demands := r.demands[r.groups[group]:]
+	if group+1 < len(r.groups) {
+		demands = r.demands[r.groups[group]:r.groups[group+1]]
 	}
 	return parts{reply: reply, offset: demands[0].reply, demands: demands}
 }
@@ -194,17 +194,17 @@ func (c *Call) parts(reply string, group int) parts {
 // [*StepError], or wraps [driver.ErrOutcomeUnknown] for a reply that is not from this script. If
 // a state turns out to be corrupt, or a step fails, after some of the equal demands of AddSame,
 // those decided before have their Result and the others the zero Result, whose Limit is 0.
-func (c *Call) Results(reply string, group int, out []driver.Result) error {
-	if !c.locate(reply) {
+func (r *Run) Results(reply string, group int, out []driver.Result) error {
+	if !r.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands",
-			driver.ErrOutcomeUnknown, len(reply), len(c.demands))
+			driver.ErrOutcomeUnknown, len(reply), len(r.demands))
 	}
 	var first error // of the parts: the others of a group that failed say nothing
-	w, i := c.parts(reply, group), 0
+	w, i := r.parts(reply, group), 0
 	for {
 		d, p, ok := w.next()
 		if !ok {
-			if !c.demands[c.groups[group]].last {
+			if !r.demands[r.groups[group]].last {
 				clearUnits(out)
 			}
 			return first
@@ -240,11 +240,11 @@ func clearUnits(out []driver.Result) {
 // Wrote reports whether the server wrote a state although the group recorded nothing: a peek or a
 // refusal may do so after the server's clock has stepped back. For other groups it means nothing.
 // Call it after Results, with the same reply.
-func (c *Call) Wrote(reply string, group int) bool {
-	if c.located == "" || c.located != reply {
+func (r *Run) Wrote(reply string, group int) bool {
+	if r.located == "" || r.located != reply {
 		return false
 	}
-	w := c.parts(reply, group)
+	w := r.parts(reply, group)
 	for {
 		_, p, ok := w.next()
 		if !ok || p.flags&replyWrote != 0 {

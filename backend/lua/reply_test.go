@@ -20,7 +20,7 @@ func failedPart(text string, flags int64) string {
 func TestFailedGroups(t *testing.T) {
 	d := driver.Demand{Key: "k",
 		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 9)), N: 2}
-	var c Call
+	var c Run
 	c.Begin(0)
 	for _, err := range []error{
 		c.Add([]string{"a"}, []driver.Demand{d}),
@@ -94,8 +94,8 @@ func (throwing) Script() driver.Script {
 func TestAddLeavesNothing(t *testing.T) {
 	good := driver.Demand{Key: "k",
 		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 9)), N: 2}
-	with := func(add func(*Call)) (args, keys []string, source string) {
-		var c Call
+	with := func(add func(*Run)) (args, keys []string, source string) {
+		var c Run
 		c.Begin(1)
 		for _, key := range []string{"a", "b"} {
 			if err := c.Add([]string{key}, []driver.Demand{good}); err != nil {
@@ -105,23 +105,23 @@ func TestAddLeavesNothing(t *testing.T) {
 		}
 		return c.Args(), c.Keys(), c.Program().Source
 	}
-	args, keys, source := with(func(*Call) {})
-	for what, add := range map[string]func(*Call) error{
-		"no script": func(c *Call) error {
+	args, keys, source := with(func(*Run) {})
+	for what, add := range map[string]func(*Run) error{
+		"no script": func(c *Run) error {
 			return c.Add([]string{"x", "y"},
 				[]driver.Demand{good, {Key: "k", Algorithm: scriptless{}, N: 1}})
 		},
-		"panic": func(c *Call) (err error) {
+		"panic": func(c *Run) (err error) {
 			defer func() { err, _ = errors.ErrUnsupported, recover() }()
 			return c.Add([]string{"x", "y"},
 				[]driver.Demand{good, {Key: "k", Algorithm: throwing{}, N: 1}})
 		},
-		"panic of equal takes": func(c *Call) (err error) {
+		"panic of equal takes": func(c *Run) (err error) {
 			defer func() { err, _ = errors.ErrUnsupported, recover() }()
 			return c.AddSame("x", driver.Demand{Key: "k", Algorithm: throwing{}, N: 1}, 3)
 		},
 	} {
-		gotArgs, gotKeys, gotSource := with(func(c *Call) {
+		gotArgs, gotKeys, gotSource := with(func(c *Run) {
 			if err := add(c); err == nil {
 				t.Errorf("%s: no error", what)
 			}

@@ -55,9 +55,9 @@ func foreignKinds(n int) (kinds []driver.Algorithm) {
 }
 
 // randomCall returns a call of some of kinds, in random groups.
-func randomCall(t *testing.T, r *rand.Rand, kinds []driver.Algorithm) *Call {
+func randomCall(t *testing.T, r *rand.Rand, kinds []driver.Algorithm) *Run {
 	t.Helper()
-	var c Call
+	var c Run
 	c.Begin(0)
 	kinds = slices.Clone(kinds)
 	r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -78,7 +78,7 @@ func randomCall(t *testing.T, r *rand.Rand, kinds []driver.Algorithm) *Call {
 }
 
 // answer passes a reply to c, as if its program had run.
-func answer(t *testing.T, c *Call) {
+func answer(t *testing.T, c *Run) {
 	t.Helper()
 	reply := strings.Repeat(packed(0, 1, 0, 60, 7), len(c.Args()))
 	out := make([]driver.Result, len(c.parts(reply, 0).demands))
@@ -103,7 +103,7 @@ func TestPrograms(t *testing.T) {
 	programs := make(map[string]bool)
 	for range 5000 {
 		programs[randomCall(t, r, kinds).Program().SHA] = true
-		var twice Call
+		var twice Run
 		twice.Begin(0)
 		d := driver.Demand{Key: "k", Algorithm: kinds[r.IntN(len(kinds))], Op: driver.OpPeek, N: 1}
 		if err := twice.AddSame("k", d, 2); err != nil {
@@ -147,7 +147,7 @@ func TestProgramsOfOthers(t *testing.T) {
 		}
 		var last []Program
 		for _, a := range own {
-			var c Call
+			var c Run
 			c.Begin(0)
 			if err := errors.Join(c.AddSame("k", driver.Demand{Key: "k", Algorithm: a}, 1),
 				c.AddSame("f", driver.Demand{Key: "f", Algorithm: foreigners[0]}, 1)); err != nil {
@@ -168,7 +168,7 @@ func TestProgramsOfOthers(t *testing.T) {
 func TestProgramsOfUnknown(t *testing.T) {
 	knowNone(t)
 	program := func(answered bool, kinds ...driver.Algorithm) Program {
-		var c Call
+		var c Run
 		c.Begin(0)
 		for i, a := range kinds {
 			d := driver.Demand{Key: "k", Algorithm: a, Op: driver.OpPeek, N: 1}
@@ -205,7 +205,7 @@ func TestProgramsOfUnknown(t *testing.T) {
 // its place in the program.
 func TestProgramsOfMany(t *testing.T) {
 	knowNone(t)
-	var c Call
+	var c Run
 	all := append(ownKinds(), foreignKinds(maxScripts+maxOthers)...)
 	for part := range slices.Chunk(all[len(ownKinds()):], maxOthers/2) {
 		c.Begin(0)

@@ -29,7 +29,7 @@ func BenchmarkOverhead(b *testing.B) {
 		d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(driver.PerDay("day", 1)),
 			Op: driver.OpPeek, N: 1}
 
-		var call lua.Call
+		var call lua.Run
 		call.Begin(0)
 		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log3"},
 			[]driver.Demand{d}); err != nil {

@@ -37,8 +37,8 @@ type records struct {
 
 type record struct{ stamp, units int64 }
 
-// live returns what is later than edge, and its sum.
-func (s *records) live(edge int64) (log []record, sum int64) {
+// since returns what is later than edge, and its sum.
+func (s *records) since(edge int64) (log []record, sum int64) {
 	for _, r := range s.log {
 		if r.stamp > edge {
 			log = append(log, r)
@@ -92,7 +92,7 @@ func (l Log) Step(state []byte, now int64, d driver.Demand) (
 	}
 	t := max(now, s.earliest())
 	edge := t - window
-	log, used := s.live(edge)
+	log, used := s.since(edge)
 
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && used+d.N <= l.Of.Max:
@@ -110,7 +110,7 @@ func (l Log) Step(state []byte, now int64, d driver.Demand) (
 			}
 		}
 	}
-	if _, used = s.live(edge); used > 0 {
+	if _, used = s.since(edge); used > 0 {
 		res.ResetAfter = micros(s.newest() + min(window, s.window) - now)
 	}
 	res.Remaining = max(0, l.Of.Max-used)
@@ -142,7 +142,7 @@ func (l Log) admit(s *records, t, n int64) {
 		stamp, slop = s.newest(), max(slop, s.slop)
 	}
 	s.slop, s.window = slop, l.Of.Window.Microseconds()
-	s.log, _ = s.live(stamp - slop - s.window)
+	s.log, _ = s.since(stamp - slop - s.window)
 	if len(s.log) > 0 && s.newest() == stamp {
 		s.log[len(s.log)-1].units += n
 	} else {

@@ -3,20 +3,21 @@
 //
 // The server reports changes of what was read in a transaction with CLIENT CACHING YES (CLIENT
 // TRACKING ON OPTIN NOLOOP), and of nothing else, so that admitted demands cost it no more. A
-// refusal is therefore followed by a [Look]: peeks at the same demands, sent in such a transaction,
-// normally while no caller waits. Their results are what is cached.
+// refusal is therefore followed by a [Recheck]: peeks at the same demands, sent in such a
+// transaction, normally while no caller waits. Their results are what is cached.
 //
-// A look creates its entries before it is sent, and fills those that are still there when the reply
-// arrives: a change that the server reports meanwhile removes the entry. The server does not report
-// changes made by the connection that has read the state, and none after such a change, so changes
-// by this client remove entries as well. While a demand that may free units is in flight, looks at
-// its state create no entries, since other callers may see its effect before its own reply arrives.
+// A recheck creates its entries before it is sent, and fills those that are still there when the
+// reply arrives: a change that the server reports meanwhile removes the entry. The server does not
+// report changes made by the connection that has read the state, and none after such a change, so
+// changes by this client remove entries as well. While a demand that may free units is in flight,
+// rechecks of its state create no entries, since other callers may see its effect before its own
+// reply arrives.
 //
-// A look is one transaction, since a client that follows a redirection repeats only the last of
+// A recheck is one transaction, since a client that follows a redirection repeats only the last of
 // several commands: the script would run untracked. An entry ends with the earliest RetryAfter of
-// its demands, counted from when the look was sent, so a RetryAfter is never too long. It may be
+// its demands, counted from when the recheck was sent, so a RetryAfter is never too long. It may be
 // older than calls in flight: ignoring it while a take is in flight would leave a hot key without
-// its cache. Holds have a key of their own, which a look reads as well; refused holds are not
+// its cache. Holds have a key of their own, which a recheck reads as well; refused holds are not
 // cached.
 //
 // An entry stands in two indexes: by its demands, for lookups, and by each of its stored keys, for
@@ -47,11 +48,11 @@ const (
 
 // A Cache holds refusals. The methods are safe for concurrent use. A nil Cache holds none.
 type Cache struct {
-	maxAge time.Duration
-	clock  clock
-	closed atomic.Bool
-	index  index
-	looks  atomic.Int64 // in flight
+	maxAge   time.Duration
+	clock    clock
+	closed   atomic.Bool
+	index    index
+	rechecks atomic.Int64 // in flight
 
 	stored, discarded, invalidations, flushes atomic.Int64
 }

@@ -71,28 +71,28 @@ func groupOf(ds ...driver.Demand) batch.Group {
 	return g
 }
 
-// reply answers the demands of all groups, and returns the look that follows.
-func (r *request) reply(results ...driver.Result) *Look {
+// reply answers the demands of all groups, and returns the recheck that follows.
+func (r *request) reply(results ...driver.Result) *Recheck {
 	for i := range r.groups {
 		results = results[copy(r.groups[i].Results, results):]
 	}
 	return r.cache.Receive(r.sent, r.groups)
 }
 
-// fill answers the peeks of a look.
-func (c *Cache) fill(l *Look, results ...driver.Result) {
+// fill answers the peeks of a recheck.
+func (c *Cache) fill(l *Recheck, results ...driver.Result) {
 	for i := range l.Groups {
 		results = results[copy(l.Groups[i].Results, results):]
 	}
 	c.Fill(l, true)
 }
 
-// look has the server refuse d, and returns the look that follows.
-func (c *Cache) look(d driver.Demand) *Look {
+// recheck has the server refuse d, and returns the recheck that follows.
+func (c *Cache) recheck(d driver.Demand) *Recheck {
 	return send(c, d).reply(refusedFor(time.Hour))
 }
 
-// refuse has the server refuse d for so long, and the look that follows find the same.
+// refuse has the server refuse d for so long, and the recheck that follows find the same.
 func refuse(c *Cache, d driver.Demand, retry time.Duration) {
 	if l := send(c, d).reply(refusedFor(retry)); l != nil {
 		c.fill(l, refusedFor(retry))
@@ -143,7 +143,7 @@ func TestLookup(t *testing.T) {
 	}}})
 	res := refusedFor(time.Second)
 	res.Remaining = 2
-	l := c.look(denied("k", 3))
+	l := c.recheck(denied("k", 3))
 	now += 400 // on the way
 	c.fill(l, res)
 
@@ -167,7 +167,7 @@ func TestLookup(t *testing.T) {
 	c.wantStats(t, serverstore.CacheStats{Hits: 3, Stored: 1, Entries: 1})
 }
 
-// TestExpires: a refusal ends with its RetryAfter, counted from when the look was sent, with a
+// TestExpires: a refusal ends with its RetryAfter, counted from when the recheck was sent, with a
 // clock that steps back, and at CacheAge.
 func TestExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestExpires(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // by the process's own clock
 		c := New(serverstore.OpenOptions{})
-		l := c.look(denied("k", 1))
+		l := c.recheck(denied("k", 1))
 		time.Sleep(100 * time.Millisecond)
 		c.fill(l, refusedFor(time.Second))
 		time.Sleep(900*time.Millisecond - time.Microsecond)
@@ -218,26 +218,26 @@ func TestExpires(t *testing.T) {
 	})
 }
 
-// TestShortRetryAfter: a refusal that ends within four round trips is not worth a look, and one
-// that ends within two round trips of the look is not cached.
+// TestShortRetryAfter: a refusal that ends within four round trips is not worth a recheck, and one
+// that ends within two round trips of the recheck is not cached.
 func TestShortRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(serverstore.OpenOptions{})
 		for _, tt := range []struct {
-			key           string
-			retry, later  time.Duration
-			looks, cached bool
+			key              string
+			retry, later     time.Duration
+			rechecks, cached bool
 		}{
 			{"short", 40*time.Millisecond - time.Microsecond, time.Hour, false, false},
-			{"short at the look", 40 * time.Millisecond, 20*time.Millisecond - time.Microsecond,
+			{"short at the recheck", 40 * time.Millisecond, 20*time.Millisecond - time.Microsecond,
 				true, false},
 			{"long", 40 * time.Millisecond, 20 * time.Millisecond, true, true},
 		} {
 			call := send(c, denied(tt.key, 1))
 			time.Sleep(10 * time.Millisecond)
 			l := call.reply(refusedFor(tt.retry))
-			if l != nil != tt.looks {
-				t.Fatalf("%s: looks %t", tt.key, !tt.looks)
+			if l != nil != tt.rechecks {
+				t.Fatalf("%s: rechecks %t", tt.key, !tt.rechecks)
 			}
 			if l != nil {
 				time.Sleep(10 * time.Millisecond)
@@ -251,7 +251,7 @@ func TestShortRetryAfter(t *testing.T) {
 	})
 }
 
-// TestDiscarded: the result of a look is not cached if its entry was removed before it arrived.
+// TestDiscarded: the result of a recheck is not cached if its entry was removed before it arrived.
 func TestDiscarded(t *testing.T) {
 	d := denied("k", 1)
 	for what, change := range map[string]func(c *Cache){
@@ -266,11 +266,11 @@ func TestDiscarded(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := New(serverstore.OpenOptions{})
-			before := c.look(d)
+			before := c.recheck(d)
 			change(c)
-			after := c.look(d)
+			after := c.recheck(d)
 			if before == nil || after == nil {
-				t.Fatal("no look")
+				t.Fatal("no recheck")
 			}
 			c.fill(before, refusedFor(time.Hour))
 			if s := c.Stats(); cached(c, d) || s.Stored != 0 || s.Discarded != 1 {
@@ -279,7 +279,7 @@ func TestDiscarded(t *testing.T) {
 			c.fill(after, refusedFor(time.Hour))
 			if s := c.Stats(); !cached(c, d) || s.Stored != 1 || s.Discarded != 1 ||
 				s.Entries != 1 {
-				t.Errorf("the look after the change is not kept: %+v", s)
+				t.Errorf("the recheck after the change is not kept: %+v", s)
 			}
 			c.Flush()
 			c.checkEmpty(t)
@@ -384,7 +384,7 @@ func TestRemoves(t *testing.T) {
 			call.groups[0].Wrote = true
 			call.reply(refusedFor(time.Hour))
 		}, false},
-		{"look that wrote", func(c *Cache) {
+		{"recheck that wrote", func(c *Cache) {
 			l := send(c, denied("other", 1), op(driver.OpTake)).reply(refusedFor(time.Hour),
 				refusedFor(time.Hour))
 			l.Groups[1].Wrote = true
@@ -396,15 +396,15 @@ func TestRemoves(t *testing.T) {
 				t.Error("the refusal that wrote is cached")
 			}
 		}, false},
-		{"look lost", func(c *Cache) {
+		{"recheck lost", func(c *Cache) {
 			c.Fill(send(c, op(driver.OpTake)).reply(refusedFor(time.Hour)), false)
 		}, false},
-		{"look that failed", func(c *Cache) {
+		{"recheck that failed", func(c *Cache) {
 			l := send(c, op(driver.OpTake)).reply(refusedFor(time.Hour))
 			l.Groups[0].Err = driver.ErrCorruptState
 			c.fill(l)
 		}, false},
-		{"look that found room", func(c *Cache) {
+		{"recheck that found room", func(c *Cache) {
 			c.fill(send(c, op(driver.OpTake)).reply(refusedFor(time.Hour)), admitted)
 		}, true},
 	} {
@@ -535,7 +535,7 @@ func TestSeveral(t *testing.T) {
 			free.Op = driver.OpReset
 			freeing := send(c, free)
 			if l := sendGroups(c, groupOf(ds(1, 1)...)).reply(later, later); l != nil {
-				t.Errorf("a look while demand %d is reset", i)
+				t.Errorf("a recheck while demand %d is reset", i)
 			}
 			freeing.reply(driver.Result{Allowed: true})
 		}
@@ -543,23 +543,23 @@ func TestSeveral(t *testing.T) {
 	})
 }
 
-// TestLooks: one look at a time for one demand, none for what the cache answers already, and no
-// more than maxLooks in all.
-func TestLooks(t *testing.T) {
+// TestRechecks: one recheck at a time for one demand, none for what the cache answers already, and
+// no more than maxRechecks in all.
+func TestRechecks(t *testing.T) {
 	c := New(serverstore.OpenOptions{})
-	first := c.look(denied("k", 3))
-	if l := c.look(denied("k", 1)); first == nil || l != nil {
-		t.Fatal("two looks at a demand")
+	first := c.recheck(denied("k", 3))
+	if l := c.recheck(denied("k", 1)); first == nil || l != nil {
+		t.Fatal("two rechecks of a demand")
 	}
 	sent := send(c, denied("k", 4))
 	c.fill(first, refusedFor(time.Hour))
 	if sent.reply(refusedFor(time.Hour)) != nil {
-		t.Error("a look at what is cached")
+		t.Error("a recheck of what is cached")
 	}
 	mixed := groupOf(denied("a", 1), denied("b", 1))
 	mixed.Demands[1].Op = driver.OpForce
 	if sendGroups(c, mixed).reply(refusedFor(time.Hour)) != nil {
-		t.Error("a look at more than takes")
+		t.Error("a recheck of more than takes")
 	}
 	several := send(c, denied("a", 1), denied("k", 5), denied("b", 1)).reply(refusedFor(time.Hour),
 		refusedFor(time.Hour), driver.Result{Allowed: true})
@@ -567,20 +567,20 @@ func TestLooks(t *testing.T) {
 		(driver.Demand{Key: "a", Algorithm: denyLog, Op: driver.OpPeek, N: 1}) {
 		t.Fatalf("%+v", several)
 	}
-	looks := []*Look{several}
-	for i := range 2 * maxLooks {
-		if l := c.look(denied(fmt.Sprint(i), 1)); l != nil {
-			looks = append(looks, l)
+	rechecks := []*Recheck{several}
+	for i := range 2 * maxRechecks {
+		if l := c.recheck(denied(fmt.Sprint(i), 1)); l != nil {
+			rechecks = append(rechecks, l)
 		}
 	}
-	if len(looks) != maxLooks {
-		t.Errorf("%d looks in flight", len(looks))
+	if len(rechecks) != maxRechecks {
+		t.Errorf("%d rechecks in flight", len(rechecks))
 	}
-	for _, l := range looks {
+	for _, l := range rechecks {
 		c.Fill(l, false)
 	}
-	if c.look(denied("k", 1)) == nil || c.looks.Load() != 1 {
-		t.Errorf("%d looks are counted as in flight", c.looks.Load())
+	if c.recheck(denied("k", 1)) == nil || c.rechecks.Load() != 1 {
+		t.Errorf("%d rechecks are counted as in flight", c.rechecks.Load())
 	}
 }
 
@@ -621,8 +621,8 @@ func TestCacheBounds(t *testing.T) {
 		c := New(serverstore.OpenOptions{CacheEntries: 3})
 		hour := refusedFor(time.Hour)
 		l := send(c, denied("a", 1), denied("b", 1), denied("c", 1)).reply(hour, hour, hour)
-		if c.look(denied("late", 1)) != nil {
-			t.Error("an entry was evicted while its look was in flight")
+		if c.recheck(denied("late", 1)) != nil {
+			t.Error("an entry was evicted while its recheck was in flight")
 		}
 		c.fill(l, hour, hour, hour)
 		if !cached(c, denied("a", 1)) || !cached(c, denied("b", 1)) || !cached(c, denied("c", 1)) {
@@ -644,27 +644,27 @@ func TestCacheBounds(t *testing.T) {
 	})
 }
 
-// TestLeavesNothing: looks without a refusal leave no entry behind.
+// TestLeavesNothing: rechecks without a refusal leave no entry behind.
 func TestLeavesNothing(t *testing.T) {
 	c := New(serverstore.OpenOptions{})
 	d := denied("k", 1)
-	c.fill(c.look(d), refusedFor(0)) // too short
+	c.fill(c.recheck(d), refusedFor(0)) // too short
 	c.checkEmpty(t)
-	c.fill(c.look(d), driver.Result{Allowed: true})
+	c.fill(c.recheck(d), driver.Result{Allowed: true})
 	c.checkEmpty(t)
-	c.Fill(c.look(d), false)
+	c.Fill(c.recheck(d), false)
 	c.checkEmpty(t)
 	raised := denied("k", 1)
 	raised.Algorithm = raisedLog
 	refuse(c, raised, time.Hour) // another entry of the same state
-	c.fill(c.look(d), refusedFor(0))
+	c.fill(c.recheck(d), refusedFor(0))
 	c.wantStats(t, serverstore.CacheStats{Stored: 1, Entries: 1})
 	if !cached(c, raised) {
 		t.Error("the other entry was removed too")
 	}
 	c.Invalidate("stored:k")
 	c.checkEmpty(t)
-	l := c.look(d)
+	l := c.recheck(d)
 	l.Groups[0].Err = errors.New("corrupt")
 	c.fill(l)
 	c.checkEmpty(t)
@@ -674,7 +674,7 @@ func TestLeavesNothing(t *testing.T) {
 func TestClosed(t *testing.T) {
 	c := New(serverstore.OpenOptions{})
 	refuse(c, denied("k", 1), time.Hour)
-	l := c.look(denied("other", 1))
+	l := c.recheck(denied("other", 1))
 	c.Close()
 	c.fill(l, refusedFor(time.Hour))
 	refuse(c, denied("k", 1), time.Hour)
@@ -696,8 +696,8 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestRaces plays a server whose states change while looks are in flight, at one state or at two. A
-// state has a version, which a refusal has in Remaining: once the server has reported a change, no
+// TestRaces plays a server whose states change while rechecks are in flight, at one state or at two.
+// A state has a version, which a refusal has in Remaining: once the server has reported a change, no
 // refusal from before may be returned. Bounds hold at every moment, and in the end nothing is left.
 func TestRaces(t *testing.T) {
 	const keys, rounds = 40, 4000
@@ -789,20 +789,20 @@ func TestRaces(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	server.Wait()
-	if s := c.Stats(); s.Hits == 0 || s.Stored == 0 || s.Discarded == 0 || c.looks.Load() != 0 {
+	if s := c.Stats(); s.Hits == 0 || s.Stored == 0 || s.Discarded == 0 || c.rechecks.Load() != 0 {
 		t.Errorf("%+v: this test proves nothing", s)
 	}
 	c.Flush()
 	c.checkEmpty(t)
 }
 
-// TestClosedMeanwhile closes a cache while a look begins: nothing stays behind.
+// TestClosedMeanwhile closes a cache while a recheck begins: nothing stays behind.
 func TestClosedMeanwhile(t *testing.T) {
 	for range 5000 {
 		c := New(serverstore.OpenOptions{})
 		var start, done sync.WaitGroup
 		start.Add(2)
-		for _, act := range []func(){func() { c.look(denied("k", 1)) }, c.Close} {
+		for _, act := range []func(){func() { c.recheck(denied("k", 1)) }, c.Close} {
 			done.Go(func() {
 				start.Done()
 				start.Wait()

@@ -22,8 +22,8 @@ func (c *Cache) Send(groups []batch.Group) (sent Sent) {
 }
 
 // Receive is called when the reply is in groups. It removes the entries of states that the request
-// has changed. It returns the look that should follow the refusals, or nil.
-func (c *Cache) Receive(sent Sent, groups []batch.Group) *Look {
+// has changed. It returns the recheck that should follow the refusals, or nil.
+func (c *Cache) Receive(sent Sent, groups []batch.Group) *Recheck {
 	if c == nil {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (c *Cache) Receive(sent Sent, groups []batch.Group) *Look {
 			c.removeStates(g)
 		}
 	}
-	return c.newLook(groups, time.Since(c.clock.start)-sent.at)
+	return c.newRecheck(groups, time.Since(c.clock.start)-sent.at)
 }
 
 // Lose is called when there is no reply. It removes all that the request may have changed.

@@ -31,7 +31,7 @@ func (x *index) evict(shard *demandShard, e *entry) bool {
 	for _, old := range shard.entries { // in random order, which no caller can choose
 		for old != nil {
 			next := old.next
-			if !old.looking {
+			if !old.rechecking {
 				x.remove(shard, old)
 				if x.usage.add(e.size()) {
 					return true

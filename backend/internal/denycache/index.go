@@ -25,8 +25,8 @@ type entry struct {
 	refusal atomic.Pointer[refusal] // nil if none has come yet
 
 	// The mutex of its demandShard guards these.
-	next    *entry // with the same hash
-	looking bool   // a look is in flight
+	next       *entry // with the same hash
+	rechecking bool   // a recheck is in flight
 }
 
 // member is one demand of an entry.
@@ -36,9 +36,9 @@ type member struct {
 	algorithm driver.Algorithm
 }
 
-// newEntry returns an entry for a look at g.
+// newEntry returns an entry for a recheck of g.
 func newEntry(hash uint64, g *batch.Group) *entry {
-	e := &entry{hash: hash, members: make([]member, len(g.Demands)), looking: true}
+	e := &entry{hash: hash, members: make([]member, len(g.Demands)), rechecking: true}
 	for i := range e.members {
 		e.members[i] = member{g.Demands[i].Key, g.Keys[i], g.Demands[i].Algorithm}
 	}

@@ -147,7 +147,7 @@ func (e *executor) receive(ctx context.Context, c *scriptRun) {
 		}
 	}
 	if l := e.cache.Receive(c.sent, c.groups); l != nil {
-		e.startLook(l)
+		e.startRecheck(l)
 	}
 }
 

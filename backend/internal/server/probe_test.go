@@ -15,7 +15,7 @@ import (
 // TestProbeRunsWhatDecisionsRun holds that the probe's script tries every command of the script
 // that decides.
 func TestProbeRunsWhatDecisionsRun(t *testing.T) {
-	var call lua.Call
+	var call lua.Run
 	call.Begin(0)
 	d := driver.Demand{Key: "k",
 		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 1)), N: 1}

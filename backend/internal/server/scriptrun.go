@@ -13,7 +13,7 @@ import (
 // scriptRun is one run of a script, which decides groups.
 type scriptRun struct {
 	groups  []batch.Group
-	script  lua.Call
+	script  lua.Run
 	program lua.Program
 	command Command
 	gate    gate.Gate // of a call that is one of several in a batch

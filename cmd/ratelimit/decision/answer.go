@@ -3,46 +3,46 @@ package decision
 import "github.com/truewindow/ratelimit"
 
 // decision returns the answer of c, and counts it.
-func (c *call) decision(id string) Decision {
-	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(c.ends))}
-	for i := range c.uses {
-		u := &c.uses[i]
-		c.warn(u)
-		c.count(u)
+func (p *plan) decision(id string) Decision {
+	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(p.ends))}
+	for i := range p.uses {
+		u := &p.uses[i]
+		p.warn(u)
+		p.count(u)
 		d.Allowed = d.Allowed && !u.refuses()
 	}
-	statuses := make([]Status, len(c.statuses))
-	for i, at := range c.statuses {
-		statuses[i] = c.uses[at].status
+	statuses := make([]Status, len(p.statuses))
+	for i, at := range p.statuses {
+		statuses[i] = p.uses[at].status
 	}
 	from, matched := 0, 0
-	for i, end := range c.ends {
+	for i, end := range p.ends {
 		d.Parts[i].Statuses = statuses[from:end:end]
 		if end > from {
 			matched++
 		}
 		from = end
 	}
-	if c.opts.Peek {
+	if p.opts.Peek {
 		return d
 	}
-	counts := &c.decider.counters
+	counts := &p.decider.counters
 	counts.decisions.Add(1)
 	counts.matched.Add(int64(matched))
-	counts.unmatched.Add(int64(len(c.ends) - matched))
+	counts.unmatched.Add(int64(len(p.ends) - matched))
 	return d
 }
 
-func (c *call) count(u *use) {
-	if c.opts.Peek {
+func (p *plan) count(u *use) {
+	if p.opts.Peek {
 		return
 	}
 	if u.status.Warned {
-		c.inForce.counts[u.variant.Limit].warned.Add(1)
-		c.decider.warn(u.status.Result.Limit)
+		p.inForce.counts[u.variant.Limit].warned.Add(1)
+		p.decider.warn(u.status.Result.Limit)
 	}
 	if u.status.Shadow && !u.status.Allowed {
-		c.inForce.counts[u.variant.Limit].shadowRefused.Add(1)
+		p.inForce.counts[u.variant.Limit].shadowRefused.Add(1)
 	}
 }
 
@@ -50,14 +50,14 @@ func (c *call) count(u *use) {
 func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
 
 // warn sets whether u has a warning.
-func (c *call) warn(u *use) {
+func (p *plan) warn(u *use) {
 	res, share := &u.status.Result, u.variant.Limit.Warn
 	if share <= 0 || !u.status.Asked || res.Source == ratelimit.SourceOpen || isBlock(u.variant) {
 		return
 	}
 	most := float64(res.Limit.Max)
 	used := most - float64(res.Remaining)
-	if c.opts.Peek && res.Allowed {
+	if p.opts.Peek && res.Allowed {
 		used += float64(u.n)
 	}
 	// A share such as 0.55 of 100 is a little more than 55 in binary.

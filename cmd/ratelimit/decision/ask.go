@@ -10,14 +10,14 @@ import (
 )
 
 // decide decides the uses of c, together or those of each request alone.
-func (c *call) decide(ctx context.Context) (id string, err error) {
-	if !c.opts.Each {
-		return c.decideAll(ctx, c.uses)
+func (p *plan) decide(ctx context.Context) (id string, err error) {
+	if !p.opts.Each {
+		return p.decideAll(ctx, p.uses)
 	}
 	from := 0
-	for i := range c.uses {
-		if last := i+1 == len(c.uses); last || c.uses[i].request != c.uses[i+1].request {
-			if _, err := c.decideAll(ctx, c.uses[from:i+1]); err != nil {
+	for i := range p.uses {
+		if last := i+1 == len(p.uses); last || p.uses[i].request != p.uses[i+1].request {
+			if _, err := p.decideAll(ctx, p.uses[from:i+1]); err != nil {
 				return "", err
 			}
 			from = i + 1
@@ -26,8 +26,8 @@ func (c *call) decide(ctx context.Context) (id string, err error) {
 	return "", nil
 }
 
-func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error) {
-	ctx = c.observed(ctx, uses)
+func (p *plan) decideAll(ctx context.Context, uses []use) (id string, err error) {
+	ctx = p.observed(ctx, uses)
 	for i := range uses {
 		if uses[i].role == recorded {
 			if err := uses[i].record(ctx); err != nil {
@@ -37,21 +37,21 @@ func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error)
 	}
 	never := refused(uses)
 	if never {
-		c.observeNever(ctx, uses)
+		p.observeNever(ctx, uses)
 	}
-	if never && !c.opts.Peek {
+	if never && !p.opts.Peek {
 		return "", nil
 	}
-	id, err = c.enforce(ctx, uses)
+	id, err = p.enforce(ctx, uses)
 	switch {
 	case err != nil && never:
 		return "", nil // the refusal stands whatever the store says
-	case err != nil, refused(uses) && !c.opts.Peek:
+	case err != nil, refused(uses) && !p.opts.Peek:
 		return "", err
 	}
 	for i := range uses {
 		if u := &uses[i]; u.role == tried { // its observer gets the error
-			if c.opts.Peek {
+			if p.opts.Peek {
 				_ = u.peek(ctx)
 			} else {
 				_ = u.take(ctx)
@@ -118,67 +118,67 @@ func (u *use) record(ctx context.Context) error {
 }
 
 // claim makes a claim of each enforced use.
-func (c *call) claim(uses []use) {
-	c.claims, c.claimed = c.claims[:0], c.claimed[:0]
+func (p *plan) claim(uses []use) {
+	p.claims, p.claimed = p.claims[:0], p.claimed[:0]
 	for i := range uses {
 		if u := &uses[i]; u.role == enforced {
-			c.claims = append(c.claims,
+			p.claims = append(p.claims,
 				ratelimit.Claim{Limiter: u.limiter, Key: u.status.Key, N: u.n})
-			c.claimed = append(c.claimed, u)
+			p.claimed = append(p.claimed, u)
 		}
 	}
 }
 
 // enforce takes, holds or peeks at the units of the enforced uses, all or none.
-func (c *call) enforce(ctx context.Context, uses []use) (id string, err error) {
-	c.claim(uses)
+func (p *plan) enforce(ctx context.Context, uses []use) (id string, err error) {
+	p.claim(uses)
 	switch {
-	case len(c.claims) == 0:
+	case len(p.claims) == 0:
 		return "", nil
-	case c.opts.Hold != nil:
-		return c.hold(ctx)
-	case len(c.claims) == 1 && !c.opts.Peek:
-		return "", c.claimed[0].take(ctx)
+	case p.opts.Hold != nil:
+		return p.hold(ctx)
+	case len(p.claims) == 1 && !p.opts.Peek:
+		return "", p.claimed[0].take(ctx)
 	}
 	decide := ratelimit.AllowAll
-	if c.opts.Peek {
+	if p.opts.Peek {
 		decide = ratelimit.PeekAll
 	}
-	results, err := decide(ctx, c.claims...)
-	if apart(err) && !c.opts.Together {
-		return "", c.oneByOne(ctx)
+	results, err := decide(ctx, p.claims...)
+	if apart(err) && !p.opts.Together {
+		return "", p.oneByOne(ctx)
 	}
-	c.answer(results)
+	p.answer(results)
 	return "", err
 }
 
-func (c *call) answer(results []ratelimit.Result) {
+func (p *plan) answer(results []ratelimit.Result) {
 	for i, res := range results {
-		c.claimed[i].answer(res)
+		p.claimed[i].answer(res)
 	}
 }
 
 // oneByOne takes the units of each claim alone, in order, until one is refused. A limit that is
 // used up already refuses before that.
-func (c *call) oneByOne(ctx context.Context) error {
-	c.decider.counters.oneByOne.Add(1)
-	peeked := c.claimed[1:]
-	if c.opts.Peek {
-		peeked = c.claimed
+func (p *plan) oneByOne(ctx context.Context) error {
+	p.decider.counters.oneByOne.Add(1)
+	peeked := p.claimed[1:]
+	if p.opts.Peek {
+		peeked = p.claimed
 	}
 	ahead := ctx
-	if !c.opts.Peek {
+	if !p.opts.Peek {
 		ahead = withPurpose(ctx, toTry)
 	}
 	for _, u := range peeked {
-		if err := u.peek(ahead); err != nil || !u.status.Allowed && !c.opts.Peek {
+		if err := u.peek(ahead); err != nil || !u.status.Allowed && !p.opts.Peek {
 			return err
 		}
 	}
-	if c.opts.Peek {
+	if p.opts.Peek {
 		return nil
 	}
-	for _, u := range c.claimed {
+	for _, u := range p.claimed {
 		if err := u.take(ctx); err != nil || !u.status.Allowed {
 			return err
 		}
@@ -188,17 +188,17 @@ func (c *call) oneByOne(ctx context.Context) error {
 
 // hold holds the units of all claims, or none. The id is empty if they are refused or if nothing is
 // held: they have no units under limits with holds, or the policy has admitted them.
-func (c *call) hold(ctx context.Context) (id string, err error) {
+func (p *plan) hold(ctx context.Context) (id string, err error) {
 	held := false
-	for i, u := range c.claimed {
-		c.claims[i].HoldTimeout = c.holdOf(u)
+	for i, u := range p.claimed {
+		p.claims[i].HoldTimeout = p.holdOf(u)
 		held = held || u.n > 0 && isHolder(u.variant)
 	}
-	r, err := c.reserve(ctx)
+	r, err := p.reserve(ctx)
 	if err != nil {
 		return "", err
 	}
-	c.answer(r.Results())
+	p.answer(r.Results())
 	switch {
 	case !r.Allowed() || !held:
 		return "", nil
@@ -213,10 +213,10 @@ func (c *call) hold(ctx context.Context) (id string, err error) {
 }
 
 // holdOf returns how long to hold the units of u.
-func (c *call) holdOf(u *use) time.Duration {
-	hold := *c.opts.Hold
+func (p *plan) holdOf(u *use) time.Duration {
+	hold := *p.opts.Hold
 	holder, ok := u.variant.Algorithm.(driver.Holder)
-	if !ok || !c.opts.Estimate || hold == 0 {
+	if !ok || !p.opts.Estimate || hold == 0 {
 		return hold
 	}
 	return min(max(hold, holder.HoldTimeout()/16), holder.HoldTimeout()*16)
@@ -224,32 +224,32 @@ func (c *call) holdOf(u *use) time.Duration {
 
 // reserve reserves the claims. It waits as long as the options say, and for one more call of the
 // store.
-func (c *call) reserve(ctx context.Context) (*ratelimit.Reservation, error) {
-	if c.opts.Wait > 0 {
-		r, err := c.acquire(ctx, c.opts.Wait)
+func (p *plan) reserve(ctx context.Context) (*ratelimit.Reservation, error) {
+	if p.opts.Wait > 0 {
+		r, err := p.acquire(ctx, p.opts.Wait)
 		if r != nil || err != nil {
 			return r, err
 		}
 	}
-	return ratelimit.ReserveAll(ctx, c.claims...)
+	return ratelimit.ReserveAll(ctx, p.claims...)
 }
 
 // acquire waits for the claims. It returns nil if they did not fit within the time, and the last
 // refusal if the client has left: another call could hold units that nobody settles.
-func (c *call) acquire(
+func (p *plan) acquire(
 	ctx context.Context, longest time.Duration,
 ) (*ratelimit.Reservation, error) {
 	waiting, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	client := c.opts.Client
+	client := p.opts.Client
 	if client == nil {
 		client = ctx
 	}
 	defer context.AfterFunc(client, cancel)()
-	if c.opts.Stop != nil {
-		defer context.AfterFunc(c.opts.Stop, cancel)()
+	if p.opts.Stop != nil {
+		defer context.AfterFunc(p.opts.Stop, cancel)()
 	}
-	r, err := ratelimit.AcquireAll(waiting, c.claims...)
+	r, err := ratelimit.AcquireAll(waiting, p.claims...)
 	switch {
 	case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown), waiting.Err() == nil:
 		return r, err

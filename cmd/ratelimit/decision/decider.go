@@ -166,7 +166,7 @@ func (d *Decider) Decide(
 	if err := check(requests, &opts); err != nil {
 		return Decision{}, err
 	}
-	c := calls.Get().(*call)
+	c := plans.Get().(*plan)
 	defer c.release()
 	c.decider, c.inForce, c.opts = d, f, opts
 	if err := c.find(requests); err != nil {

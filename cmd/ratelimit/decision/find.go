@@ -18,8 +18,8 @@ const (
 	maxUses     = driver.MaxDemands // limits and keys
 )
 
-// A call is one call of Decide.
-type call struct {
+// A plan is what one call of Decide asks of the store.
+type plan struct {
 	decider  *Decider
 	inForce  *inForce
 	opts     Options
@@ -58,19 +58,19 @@ const (
 	tried                // after an admission, for its counts
 )
 
-var calls = sync.Pool{New: func() any { return new(call) }}
+var plans = sync.Pool{New: func() any { return new(plan) }}
 
 // release ends the use of c, which must not keep keys of users.
-func (c *call) release() {
-	clear(c.matches)
-	clear(c.uses)
-	clear(c.claims)
-	clear(c.claimed)
-	*c = call{
-		matches: c.matches[:0], uses: c.uses[:0], ends: c.ends[:0], statuses: c.statuses[:0],
-		claims: c.claims[:0], claimed: c.claimed[:0],
+func (p *plan) release() {
+	clear(p.matches)
+	clear(p.uses)
+	clear(p.claims)
+	clear(p.claimed)
+	*p = plan{
+		matches: p.matches[:0], uses: p.uses[:0], ends: p.ends[:0], statuses: p.statuses[:0],
+		claims: p.claims[:0], claimed: p.claimed[:0],
 	}
-	calls.Put(c)
+	plans.Put(p)
 }
 
 // check returns an error for a call that is wrong whatever the limits.
@@ -101,37 +101,37 @@ func check(requests []Request, opts *Options) error {
 }
 
 // find finds the uses of requests.
-func (c *call) find(requests []Request) error {
+func (p *plan) find(requests []Request) error {
 	for i := range requests {
 		r := &requests[i]
 		if r.Limit == "" {
-			c.matches = c.inForce.set.Match(c.matches, r.Domain, r.Descriptor)
-		} else if err := c.name(i, r); err != nil {
+			p.matches = p.inForce.set.Match(p.matches, r.Domain, r.Descriptor)
+		} else if err := p.name(i, r); err != nil {
 			return err
 		}
-		c.ends = append(c.ends, len(c.matches))
+		p.ends = append(p.ends, len(p.matches))
 	}
-	replaced := c.replaced()
+	replaced := p.replaced()
 	from := 0
-	for i, end := range c.ends {
-		for _, m := range c.matches[from:end] {
+	for i, end := range p.ends {
+		for _, m := range p.matches[from:end] {
 			// A limit that admits everything is not replaced: its status says so, as that of
 			// envoyproxy/ratelimit does.
 			if slices.Contains(replaced, m.Limit.Name) && !m.Rate.Unlimited ||
-				c.opts.NoInFlight && isInFlight(m.Variant) {
+				p.opts.NoInFlight && isInFlight(m.Variant) {
 				continue
 			}
-			if err := c.add(i, m, &requests[i]); err != nil {
+			if err := p.add(i, m, &requests[i]); err != nil {
 				return err
 			}
 		}
-		from, c.ends[i] = end, len(c.statuses)
+		from, p.ends[i] = end, len(p.statuses)
 	}
-	if c.opts.Estimate && !slices.ContainsFunc(c.uses, holdsUnits) {
-		c.opts.Hold, c.opts.Peek, c.estimated = nil, true, true
+	if p.opts.Estimate && !slices.ContainsFunc(p.uses, holdsUnits) {
+		p.opts.Hold, p.opts.Peek, p.estimated = nil, true, true
 	}
-	for i := range c.uses {
-		if err := c.prepare(&c.uses[i]); err != nil {
+	for i := range p.uses {
+		if err := p.prepare(&p.uses[i]); err != nil {
 			return err
 		}
 	}
@@ -139,40 +139,40 @@ func (c *call) find(requests []Request) error {
 }
 
 // replaced returns the names of the limits that do not apply beside others of the call.
-func (c *call) replaced() (names []string) {
-	for _, m := range c.matches {
+func (p *plan) replaced() (names []string) {
+	for _, m := range p.matches {
 		names = append(names, m.Limit.Replaces...)
 	}
 	return names
 }
 
 // add adds a match of a request to the uses.
-func (c *call) add(request int, m rules.Match, r *Request) error {
+func (p *plan) add(request int, m rules.Match, r *Request) error {
 	var limiter *ratelimit.Limiter
 	if r.Override == nil {
-		limiter = c.inForce.limiters[m.Number]
+		limiter = p.inForce.limiters[m.Number]
 	} else {
 		var err error
-		if m, limiter, err = c.inForce.override(m, *r.Override); err != nil {
+		if m, limiter, err = p.inForce.override(m, *r.Override); err != nil {
 			return err
 		}
 	}
-	at := c.index(request, m)
+	at := p.index(request, m)
 	if at < 0 {
-		tooMany := len(c.uses) >= maxUses
+		tooMany := len(p.uses) >= maxUses
 		switch {
 		case tooMany && !r.Descriptor.Spelled():
 			return fmt.Errorf("%w demand: the requests have more than %d limits and keys",
 				ratelimit.ErrInvalid, maxUses)
-		case tooMany && (m.Limit.Shadow || len(c.uses) > maxUses):
+		case tooMany && (m.Limit.Shadow || len(p.uses) > maxUses):
 			return nil
 		}
-		at = len(c.uses)
-		c.uses = append(c.uses, use{
+		at = len(p.uses)
+		p.uses = append(p.uses, use{
 			request: request, named: r.Limit != "", limiter: limiter, variant: m.Variant,
 			status: Status{Key: m.Key}, tooMany: tooMany})
 	}
-	u := &c.uses[at]
+	u := &p.uses[at]
 	if m.Rate.Less(u.variant.Rate) { // one history is decided under one rate
 		u.variant, u.limiter = m.Variant, limiter
 	}
@@ -181,16 +181,16 @@ func (c *call) add(request int, m rules.Match, r *Request) error {
 		n = min(n, 1) // it is one call, whatever it costs
 	}
 	u.n += min(n, math.MaxInt64-u.n)
-	c.statuses = append(c.statuses, at)
+	p.statuses = append(p.statuses, at)
 	return nil
 }
 
 // index returns the index of the use of a match, or -1.
-func (c *call) index(request int, m rules.Match) int {
-	for i := range c.uses {
-		u := &c.uses[i]
+func (p *plan) index(request int, m rules.Match) int {
+	for i := range p.uses {
+		u := &p.uses[i]
 		if u.variant.Limit == m.Limit && u.status.Key == m.Key &&
-			(!c.opts.Each || u.request == request) {
+			(!p.opts.Each || u.request == request) {
 			return i
 		}
 	}

@@ -71,15 +71,15 @@ func decided(observe observeFunc) observeFunc {
 }
 
 // observed returns the context for observers of uses.
-func (c *call) observed(ctx context.Context, uses []use) context.Context {
+func (p *plan) observed(ctx context.Context, uses []use) context.Context {
 	switch {
-	case c.opts.Force:
+	case p.opts.Force:
 		return withPurpose(ctx, toCharge)
-	case c.opts.Peek && !c.estimated:
+	case p.opts.Peek && !p.estimated:
 		return ctx // as the caller says
 	}
 	for i := range uses {
-		if c.estimated || uses[i].n == 0 {
+		if p.estimated || uses[i].n == 0 {
 			return Admitting(ctx)
 		}
 	}
@@ -88,9 +88,9 @@ func (c *call) observed(ctx context.Context, uses []use) context.Context {
 
 // observeNever observes the refusals of uses that the store is not asked about, since the limit
 // can never admit the units.
-func (c *call) observeNever(ctx context.Context, uses []use) {
-	observe := c.decider.observe
-	if observe == nil || c.opts.Force {
+func (p *plan) observeNever(ctx context.Context, uses []use) {
+	observe := p.decider.observe
+	if observe == nil || p.opts.Force {
 		return
 	}
 	for i := range uses {
@@ -100,9 +100,9 @@ func (c *call) observeNever(ctx context.Context, uses []use) {
 		}
 		op := driver.OpTake
 		switch {
-		case c.opts.Peek:
+		case p.opts.Peek:
 			op = driver.OpPeek
-		case c.opts.Hold != nil && u.n > 0:
+		case p.opts.Hold != nil && u.n > 0:
 			op = driver.OpHold
 		}
 		results := [1]ratelimit.Result{u.status.Result}

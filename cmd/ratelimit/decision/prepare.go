@@ -9,7 +9,7 @@ import (
 )
 
 // prepare sets what is known about a use before the store is asked.
-func (c *call) prepare(u *use) error {
+func (p *plan) prepare(u *use) error {
 	v, limit := u.variant, u.variant.Limit
 	s := &u.status
 	s.Limit, s.Rate, s.Shadow, s.Allowed = limit, v.Rate, limit.Shadow, true
@@ -27,11 +27,11 @@ func (c *call) prepare(u *use) error {
 		return nil
 	}
 	s.Result.Limit = u.limiter.Limits()[0]
-	if c.opts.Force && (u.n == 0 || isBlock(v)) {
+	if p.opts.Force && (u.n == 0 || isBlock(v)) {
 		return nil
 	}
-	holds := c.opts.Hold != nil && isHolder(v)
-	if c.opts.Estimate {
+	holds := p.opts.Hold != nil && isHolder(v)
+	if p.opts.Estimate {
 		u.estimate()
 	}
 	u.role = enforced
@@ -39,13 +39,13 @@ func (c *call) prepare(u *use) error {
 	case isBlock(v):
 		u.n = 0 // its units are the time of a block
 	case u.n == 0:
-		return c.reach(u)
-	case isInFlight(v) && !holds && !c.opts.Peek:
+		return p.reach(u)
+	case isInFlight(v) && !holds && !p.opts.Peek:
 		return u.wrong(ErrNeedsHold)
-	case holds && !limit.Shadow && !c.opts.Estimate && !MayHold(v.Algorithm, *c.opts.Hold):
+	case holds && !limit.Shadow && !p.opts.Estimate && !MayHold(v.Algorithm, *p.opts.Hold):
 		return u.wrong(ErrHoldRange)
-	case (limit.Always || c.opts.Always || c.opts.Force) && !holds && !c.opts.Peek:
-		if u.role = recorded; u.n > driver.MaxUnits && !c.opts.Always {
+	case (limit.Always || p.opts.Always || p.opts.Force) && !holds && !p.opts.Peek:
+		if u.role = recorded; u.n > driver.MaxUnits && !p.opts.Always {
 			return u.wrong(fmt.Errorf("%w demand: %d units, not at most %d",
 				ratelimit.ErrInvalid, u.n, driver.MaxUnits))
 		}
@@ -84,18 +84,18 @@ func (u *use) refuse() {
 
 // reach makes u, which asks whether a unit is free, admit until more was recorded than the limit
 // admits, if the options say so: a limit with a unit more and the same history has a unit free.
-func (c *call) reach(u *use) error {
+func (p *plan) reach(u *use) error {
 	if u.variant.Limit.Shadow {
 		u.role = tried
 	}
 	rate := u.variant.Rate
-	if !c.opts.Reached || rate.Units >= driver.MaxUnits || isInFlight(u.variant) ||
+	if !p.opts.Reached || rate.Units >= driver.MaxUnits || isInFlight(u.variant) ||
 		u.variant.Limit.Algorithm == "bucket" {
 		return nil
 	}
 	rate.Units++
 	match := rules.Match{Variant: u.variant, Key: u.status.Key}
-	_, limiter, err := c.inForce.override(match, rate)
+	_, limiter, err := p.inForce.override(match, rate)
 	if err != nil {
 		return err
 	}

@@ -49,9 +49,9 @@ func (u *use) wrong(err error) error {
 }
 
 // name adds the match of a request that names a limit.
-func (c *call) name(request int, r *Request) error {
-	m, missing, ok := c.inForce.set.Named(r.Limit, r.Key, r.Descriptor)
-	decides := !c.opts.Peek && !c.opts.Force
+func (p *plan) name(request int, r *Request) error {
+	m, missing, ok := p.inForce.set.Named(r.Limit, r.Key, r.Descriptor)
+	decides := !p.opts.Peek && !p.opts.Force
 	wrong := RequestError{Request: request, Limit: ratelimit.Limit{Name: r.Limit}, Entry: missing}
 	switch {
 	case !ok:
@@ -61,7 +61,7 @@ func (c *call) name(request int, r *Request) error {
 	case r.N > driver.MaxUnits:
 		wrong.Limit.Max, wrong.Err = m.Rate.Units, driver.ErrExceedsLimit
 	default:
-		c.matches = append(c.matches, m)
+		p.matches = append(p.matches, m)
 		return nil
 	}
 	return &wrong

@@ -8,48 +8,48 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// maxLooks is the largest number of looks in flight. At it, no further refusal is cached.
-const maxLooks = 8
+// maxRechecks is the largest number of rechecks in flight. At it, no further refusal is cached.
+const maxRechecks = 8
 
-// A Look is a request that peeks at demands which were refused. Its refusals are cached.
-type Look struct {
+// A Recheck is a request that peeks at demands which were refused. Its refusals are cached.
+type Recheck struct {
 	Groups []batch.Group // whose Results are to be set; the demands are peeks
 
 	entries []*entry // of Groups
 	sent    instant  // or a little earlier
 }
 
-// newLook returns the look that should follow the refusals in groups, whose request took roundTrip,
-// or nil if none should be sent.
-func (c *Cache) newLook(groups []batch.Group, roundTrip time.Duration) *Look {
-	var l *Look
+// newRecheck returns the recheck that should follow the refusals in groups, whose request took
+// roundTrip, or nil if none should be sent.
+func (c *Cache) newRecheck(groups []batch.Group, roundTrip time.Duration) *Recheck {
+	var l *Recheck
 	for i := range groups {
 		g := &groups[i]
-		// The look takes as long again; after it, half of the time should be left.
+		// The recheck takes as long again; after it, half of the time should be left.
 		wait, refused := retryAfter(g)
 		if g.Err != nil || !refused || wait < 4*roundTrip || !onlyTakes(g.Demands) {
 			continue
 		}
 		if l == nil {
-			if c.looks.Add(1) > maxLooks {
-				c.looks.Add(-1)
+			if c.rechecks.Add(1) > maxRechecks {
+				c.rechecks.Add(-1)
 				return nil
 			}
-			l = &Look{sent: c.clock.read()}
+			l = &Recheck{sent: c.clock.read()}
 		}
 		if e := c.acquire(g); e != nil {
 			l.add(g, e)
 		}
 	}
 	if l != nil && l.entries == nil {
-		c.looks.Add(-1)
+		c.rechecks.Add(-1)
 		return nil
 	}
 	return l
 }
 
 // add adds peeks at the demands of g.
-func (l *Look) add(g *batch.Group, e *entry) {
+func (l *Recheck) add(g *batch.Group, e *entry) {
 	peeks := slices.Clone(g.Demands)
 	for i := range peeks {
 		peeks[i].Op, peeks[i].N, peeks[i].Least = driver.OpPeek, peeks[i].LeastUnits(), 0
@@ -62,7 +62,7 @@ func (l *Look) add(g *batch.Group, e *entry) {
 }
 
 // Fill is called when the reply to l is in its groups, or with answered false when there is none.
-func (c *Cache) Fill(l *Look, answered bool) {
+func (c *Cache) Fill(l *Recheck, answered bool) {
 	roundTrip := time.Since(c.clock.start) - l.sent.since
 	for i := range l.Groups {
 		g := &l.Groups[i]
@@ -80,10 +80,10 @@ func (c *Cache) Fill(l *Look, answered bool) {
 		}
 		c.release(e, r)
 	}
-	c.looks.Add(-1)
+	c.rechecks.Add(-1)
 }
 
-// acquire returns the entry of g for a look in flight, or nil if g gets none.
+// acquire returns the entry of g for a recheck in flight, or nil if g gets none.
 func (c *Cache) acquire(g *batch.Group) *entry {
 	hash := c.index.hash(g.Demands)
 	shard := c.index.byDemands(hash)
@@ -94,10 +94,10 @@ func (c *Cache) acquire(g *batch.Group) *entry {
 		switch {
 		case r == removed:
 			c.index.remove(shard, e)
-		case e.looking || r != nil && c.answers(r, g.Demands):
+		case e.rechecking || r != nil && c.answers(r, g.Demands):
 			return nil
 		default:
-			e.looking = true
+			e.rechecking = true
 			return e
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Cache) answers(r *refusal, ds []driver.Demand) bool {
 	return ok && r.covers(ds)
 }
 
-// release ends the look that has e, and stores its refusal if there is one.
+// release ends the recheck that has e, and stores its refusal if there is one.
 func (c *Cache) release(e *entry, r *refusal) {
 	if r != nil {
 		if old := e.refusal.Load(); old != removed && e.refusal.CompareAndSwap(old, r) {
@@ -131,7 +131,7 @@ func (c *Cache) release(e *entry, r *refusal) {
 	shard := c.index.byDemands(e.hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if e.looking = false; e.refusal.Load() == nil {
+	if e.rechecking = false; e.refusal.Load() == nil {
 		c.index.remove(shard, e)
 	}
 }

@@ -18,12 +18,12 @@ import (
 // HoldsSuffix ends the key of the holds of a state, after the key of the state.
 const HoldsSuffix = ":h"
 
-// A Call builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
-// each group of demands, send Program, Keys and Args, and pass the reply to Results. A Call may
-// be used again after Begin, and by one goroutine at a time. The zero Call is ready for Begin.
-type Call struct {
+// A Run builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
+// each group of demands, send Program, Keys and Args, and pass the reply to Results. A Run may be
+// used again after Begin, and by one goroutine at a time. The zero Run is ready for Begin.
+type Run struct {
 	keys    []string
-	demands []callDemand
+	demands []runDemand
 	groups  []int  // index in demands of each group's first
 	located string // the reply whose parts have been located in demands
 	now     int64
@@ -42,9 +42,9 @@ type Call struct {
 // have those of the library and of others.
 const maxScripts = 128
 
-// callDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
+// runDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
 // of the algorithm is called after the script was sent. It has the stored key, not the caller's.
-type callDemand struct {
+type runDemand struct {
 	op     driver.Op
 	n, at  int64
 	least  int64 // at least so many of n
@@ -59,29 +59,29 @@ type callDemand struct {
 
 // Begin removes all demands. now, in µs since the Unix epoch, replaces the server's clock in tests;
 // 0 means the server's clock.
-func (c *Call) Begin(now int64) {
-	clear(c.keys) // keys are users' data: keep none alive
-	clear(c.demands)
-	c.keys, c.demands, c.groups = c.keys[:0], c.demands[:0], c.groups[:0]
-	c.scripts, c.ints = c.scripts[:0], c.ints[:0]
-	c.now, c.located, c.arranged, c.unknown = now, "", false, nil
+func (r *Run) Begin(now int64) {
+	clear(r.keys) // keys are users' data: keep none alive
+	clear(r.demands)
+	r.keys, r.demands, r.groups = r.keys[:0], r.demands[:0], r.groups[:0]
+	r.scripts, r.ints = r.scripts[:0], r.ints[:0]
+	r.now, r.located, r.arranged, r.unknown = now, "", false, nil
 }
 
 // Add adds a group: either all its demands are admitted, or none leaves a trace. keys[i] is the
 // stored key of ds[i]; within a group they differ. Groups are independent and run in order. An
 // error wraps [driver.ErrNoScript], or [driver.ErrInvalid] if the call would have more than 128
-// different scripts. After an error, and after a panic of an algorithm, the Call is as it was.
-func (c *Call) Add(keys []string, ds []driver.Demand) error {
-	first := len(c.demands)
-	if err := c.ask(ds...); err != nil {
+// different scripts. After an error, and after a panic of an algorithm, the Run is as it was.
+func (r *Run) Add(keys []string, ds []driver.Demand) error {
+	first := len(r.demands)
+	if err := r.ask(ds...); err != nil {
 		return err
 	}
-	c.demands[len(c.demands)-1].last = true
-	before := c.keys // of earlier groups: within a group the keys differ
+	r.demands[len(r.demands)-1].last = true
+	before := r.keys // of earlier groups: within a group the keys differ
 	for i := range keys {
-		c.bind(&c.demands[first+i], before, keys[i])
+		r.bind(&r.demands[first+i], before, keys[i])
 	}
-	c.groups = append(c.groups, first)
+	r.groups = append(r.groups, first)
 	return nil
 }
 
@@ -93,36 +93,36 @@ func (c *Call) Add(keys []string, ds []driver.Demand) error {
 // from each to the next. Otherwise it does both once for each.
 //
 // An error wraps [driver.ErrNoScript] or [driver.ErrInvalid]. After an error, and after a panic of
-// the algorithm, the Call is as it was.
-func (c *Call) AddSame(key string, d driver.Demand, times int) error {
+// the algorithm, the Run is as it was.
+func (r *Run) AddSame(key string, d driver.Demand, times int) error {
 	if times < 1 {
 		return fmt.Errorf("%w demand: %d times", driver.ErrInvalid, times)
 	}
-	first := len(c.demands)
-	if err := c.ask(d); err != nil {
+	first := len(r.demands)
+	if err := r.ask(d); err != nil {
 		return err
 	}
-	same := &c.demands[first]
+	same := &r.demands[first]
 	same.last = true
-	c.bind(same, c.keys, key)
-	if d.Op == driver.OpTake && d.Least == 0 && c.scripts[same.script].Sums {
+	r.bind(same, r.keys, key)
+	if d.Op == driver.OpTake && d.Least == 0 && r.scripts[same.script].Sums {
 		same.times = times
 	} else {
 		for range times - 1 {
-			c.demands = append(c.demands, c.demands[first])
+			r.demands = append(r.demands, r.demands[first])
 		}
 	}
-	c.groups = append(c.groups, first)
+	r.groups = append(r.groups, first)
 	return nil
 }
 
 // ask adds demands, with everything that is needed of their algorithms, or none of them.
-func (c *Call) ask(ds ...driver.Demand) error {
-	demands, ints, scripts, done := len(c.demands), len(c.ints), len(c.scripts), false
+func (r *Run) ask(ds ...driver.Demand) error {
+	demands, ints, scripts, done := len(r.demands), len(r.ints), len(r.scripts), false
 	defer func() {
 		if !done {
-			clear(c.demands[demands:])
-			c.demands, c.ints, c.scripts = c.demands[:demands], c.ints[:ints], c.scripts[:scripts]
+			clear(r.demands[demands:])
+			r.demands, r.ints, r.scripts = r.demands[:demands], r.ints[:ints], r.scripts[:scripts]
 		}
 	}()
 	for _, d := range ds {
@@ -130,35 +130,35 @@ func (c *Call) ask(ds ...driver.Demand) error {
 		if script.Source == "" {
 			return fmt.Errorf("%w: %q", driver.ErrNoScript, d.Algorithm.Name())
 		}
-		from := len(c.ints)
-		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
-		index := indexOf(c.scripts, script)
+		from := len(r.ints)
+		r.ints = append(r.ints, script.Args(r.ints[from:from], d)...)
+		index := indexOf(r.scripts, script)
 		if index < 0 {
-			if index = len(c.scripts); index == maxScripts {
+			if index = len(r.scripts); index == maxScripts {
 				return fmt.Errorf("%w demands: more than %d different algorithms in one call",
 					driver.ErrInvalid, maxScripts)
 			}
-			c.scripts = append(c.scripts, script)
+			r.scripts = append(r.scripts, script)
 		}
-		c.demands = append(c.demands, callDemand{
+		r.demands = append(r.demands, runDemand{
 			op: d.Op, n: d.N, at: d.At, least: d.Least, limit: d.Algorithm.Limit(),
-			script: index, args: c.ints[from:], times: 1,
+			script: index, args: r.ints[from:], times: 1,
 		})
 	}
-	done, c.arranged = true, false
+	done, r.arranged = true, false
 	return nil
 }
 
 // bind gives d its key, which may be among before.
-func (c *Call) bind(d *callDemand, before []string, key string) {
+func (r *Run) bind(d *runDemand, before []string, key string) {
 	if d.key = slices.Index(before, key); d.key < 0 {
-		d.key = len(c.keys)
-		c.keys = append(c.keys, key)
-		if end := suffix(c.scripts[d.script]); end != "" {
-			c.keys = append(c.keys, key+end)
+		d.key = len(r.keys)
+		r.keys = append(r.keys, key)
+		if end := suffix(r.scripts[d.script]); end != "" {
+			r.keys = append(r.keys, key+end)
 		}
 	}
-	c.located = ""
+	r.located = ""
 }
 
 // suffix returns what follows the key of a state in the key of its holds.
@@ -170,49 +170,49 @@ func suffix(script driver.Script) string {
 }
 
 // arrange decides which scripts the program has.
-func (c *Call) arrange() {
-	if c.arranged {
+func (r *Run) arrange() {
+	if r.arranged {
 		return
 	}
-	c.unknown = nil
-	if len(c.scripts) > 1 {
-		c.set, c.unknown = together(c.scripts)
-	} else if c.set == nil || !slices.EqualFunc(c.set.scripts, c.scripts, same) {
-		c.set = newSet(slices.Clone(c.scripts))
+	r.unknown = nil
+	if len(r.scripts) > 1 {
+		r.set, r.unknown = together(r.scripts)
+	} else if r.set == nil || !slices.EqualFunc(r.set.scripts, r.scripts, same) {
+		r.set = newSet(slices.Clone(r.scripts))
 	}
-	c.places = c.places[:0]
-	for _, s := range c.scripts {
-		c.places = append(c.places, indexOf(c.set.scripts, s))
+	r.places = r.places[:0]
+	for _, s := range r.scripts {
+		r.places = append(r.places, indexOf(r.set.scripts, s))
 	}
-	c.arranged = true
+	r.arranged = true
 }
 
 // Program returns the script to run. For several algorithms it also has steps that no demand needs,
 // so that a server has few programs to keep.
-func (c *Call) Program() Program {
-	c.arrange()
-	if len(c.demands) == 1 && c.demands[0].times == 1 && c.demands[0].least == 0 {
-		return c.set.one()
+func (r *Run) Program() Program {
+	r.arrange()
+	if len(r.demands) == 1 && r.demands[0].times == 1 && r.demands[0].least == 0 {
+		return r.set.one()
 	}
-	return c.set.many()
+	return r.set.many()
 }
 
 // Keys returns the script's KEYS: each state once, and after a state with holds the key of these,
 // which is the state's with [HoldsSuffix]. The slice is valid until the next Begin.
-func (c *Call) Keys() []string { return c.keys }
+func (r *Run) Keys() []string { return r.keys }
 
 // Args returns the script's ARGV, in binary. The slice is valid until the next Begin.
-func (c *Call) Args() []string {
-	c.arrange()
-	clear(c.args)
-	c.args = c.args[:0]
-	for i := range c.demands {
-		d := &c.demands[i]
+func (r *Run) Args() []string {
+	r.arrange()
+	clear(r.args)
+	r.args = r.args[:0]
+	for i := range r.demands {
+		d := &r.demands[i]
 		more := byte(1)
 		if d.last {
 			more = 0
 		}
-		b := appendInt(c.bytes[:0], c.now, 7)
+		b := appendInt(r.bytes[:0], r.now, 7)
 		op, n, at := int64(d.op), d.n, d.at
 		switch {
 		case d.least > 0:
@@ -225,14 +225,14 @@ func (c *Call) Args() []string {
 		b = appendInt(b, n<<3|op, 7)
 		b = appendInt(b, timeOrZero(at), 7)
 		b = appendInt(b, int64(d.key+1), 4)
-		b = append(b, byte(c.places[d.script]+1), more)
+		b = append(b, byte(r.places[d.script]+1), more)
 		for _, v := range d.args {
 			b = appendInt(b, v, 7)
 		}
-		c.bytes = b
-		c.args = append(c.args, string(b))
+		r.bytes = b
+		r.args = append(r.args, string(b))
 	}
-	return c.args
+	return r.args
 }
 
 // leastOps are the numbers of operations with a Least in many.lua.

@@ -6,19 +6,19 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 )
 
-// startLook sends l in the background. With Options.Now the caller waits for it: a look that
+// startRecheck sends l in the background. With Options.Now the caller waits for it: a recheck that
 // arrives later would have a time that has passed.
-func (e *executor) startLook(l *denycache.Look) {
+func (e *executor) startRecheck(l *denycache.Recheck) {
 	if e.now != nil {
-		e.look(l)
+		e.recheck(l)
 	} else {
-		go e.look(l)
+		go e.recheck(l)
 	}
 }
 
-// look sends l and passes the results to the cache. It returns no error: another look follows the
-// next refusal.
-func (e *executor) look(l *denycache.Look) {
+// recheck sends l and passes the results to the cache. It returns no error: another recheck follows
+// the next refusal.
+func (e *executor) recheck(l *denycache.Recheck) {
 	answered := false
 	defer func() { e.cache.Fill(l, answered) }()
 	c := new(scriptRun)
@@ -34,7 +34,7 @@ func (e *executor) look(l *denycache.Look) {
 	}
 	c.program = c.script.Program()
 	c.command = newCommand(&c.gate, c.program, c.script.Keys(), c.script.Args())
-	// after a step back of the clock or a change of the limit a peek writes, and a look must not
+	// after a step back of the clock or a change of the limit a peek writes, and a recheck must not
 	c.command.Verb = "evalsha_ro"
 	e.tracker.RunTracked(context.Background(), &c.command)
 	if e.hasReply(c.command.Err, "NOSCRIPT ") {

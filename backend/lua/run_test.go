@@ -50,8 +50,8 @@ func TestCall(t *testing.T) {
 	knowNone(t)
 	minute, hour := algorithm.SlidingLog(driver.PerMinute("minute", 2)),
 		algorithm.SlidingLog(driver.PerHour("hour", 9)).WithResolution(time.Second)
-	var c Call
-	for range 2 { // a Call forgets at Begin
+	var c Run
+	for range 2 { // a Run forgets at Begin
 		c.Begin(1_790_000_000_000_000)
 		groups := []struct {
 			keys []string
@@ -145,7 +145,7 @@ func TestCallOfSame(t *testing.T) {
 	take := driver.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
 	peek, plain := take, take
 	peek.Op, plain.Algorithm = driver.OpPeek, unsummed{minute}
-	var c Call
+	var c Run
 	add := func(key string, d driver.Demand, times int) {
 		t.Helper()
 		if err := c.AddSame(key, d, times); err != nil {
@@ -303,7 +303,7 @@ func TestCallOfManyKeys(t *testing.T) {
 		ds[i] = driver.Demand{Key: keys[i],
 			Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 2)), N: 1}
 	}
-	var c Call
+	var c Run
 	c.Begin(0)
 	if err := c.Add(keys, ds); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestCallOfManyKeys(t *testing.T) {
 }
 
 func TestCallWithoutScript(t *testing.T) {
-	var c Call
+	var c Run
 	c.Begin(0)
 	d := driver.Demand{Key: "k",
 		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 2)), N: 1}
@@ -338,7 +338,7 @@ func TestCallWithoutScript(t *testing.T) {
 func TestProgram(t *testing.T) {
 	log := algorithm.SlidingLog(driver.PerMinute("minute", 2))
 	program := func(algorithms ...driver.Algorithm) Program {
-		var c Call
+		var c Run
 		c.Begin(0)
 		for _, a := range algorithms {
 			if err := c.Add([]string{"k"},
@@ -383,7 +383,7 @@ func FuzzReply(f *testing.F) {
 	}
 	minute, hour := algorithm.SlidingLog(driver.PerMinute("minute", 2)),
 		algorithm.SlidingLog(driver.PerHour("hour", 9))
-	var c Call // reused, as by stores
+	var c Run // reused, as by stores
 	f.Fuzz(func(t *testing.T, bytes []byte, shape uint8) {
 		reply := string(bytes)
 		c.Begin(0)
@@ -423,7 +423,7 @@ func FuzzReply(f *testing.F) {
 
 // addFuzzed adds, for each of times, a group of one demand under each of logs, or of that many
 // equal takes, and returns the groups' lengths.
-func addFuzzed(t *testing.T, c *Call, times []int, logs ...algorithm.Log) (sizes []int) {
+func addFuzzed(t *testing.T, c *Run, times []int, logs ...algorithm.Log) (sizes []int) {
 	t.Helper()
 	for i, n := range times {
 		keys, ds := make([]string, len(logs)), make([]driver.Demand, len(logs))
@@ -457,7 +457,7 @@ func TestCallOfHolds(t *testing.T) {
 		HoldTimeout: 2 * time.Second}
 	settle := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpSettle, ID: 7}
 	force := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpForce, N: 2}
-	var c Call
+	var c Run
 	c.Begin(1)
 	if err := errors.Join(c.Add([]string{"a", "b"}, []driver.Demand{settle,
 		{Key: "k", Algorithm: minute, N: 1}}),
