@@ -9,7 +9,7 @@ import (
 )
 
 // runCall sends a call without a store, and its script if the server lacks it.
-func runCall(t testing.TB, client redis.UniversalClient, call *lua.Call) string {
+func runCall(t testing.TB, client redis.UniversalClient, call *lua.Run) string {
 	t.Helper()
 	program := call.Program()
 	reply, err := client.EvalSha(t.Context(), program.SHA, call.Keys(), argsOf(call)...).Text()
@@ -22,7 +22,7 @@ func runCall(t testing.TB, client redis.UniversalClient, call *lua.Call) string 
 	return reply
 }
 
-func argsOf(call *lua.Call) []any {
+func argsOf(call *lua.Run) []any {
 	args := make([]any, len(call.Args()))
 	for i, a := range call.Args() {
 		args[i] = a
@@ -46,7 +46,7 @@ func newTransaction(client redis.UniversalClient) *pipeline {
 	return &pipeline{client.TxPipeline(), make(map[string]bool)}
 }
 
-func (p *pipeline) run(t testing.TB, call *lua.Call) *redis.Cmd {
+func (p *pipeline) run(t testing.TB, call *lua.Run) *redis.Cmd {
 	program := call.Program()
 	if p.sent[program.SHA] {
 		return p.EvalSha(t.Context(), program.SHA, call.Keys(), argsOf(call)...)

@@ -106,7 +106,7 @@ func TestCorruptStateInLua(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(1, uint64(len(real.bytes))))
 				corrupt := 0
-				calls := make([]lua.Call, batch)
+				calls := make([]lua.Run, batch)
 				for range batches {
 					corrupt += runSpoiled(t, client, r, real, calls)
 				}
@@ -120,7 +120,7 @@ func TestCorruptStateInLua(t *testing.T) {
 
 // runSpoiled decides one corrupted state per call and returns how many were reported as corrupt.
 func runSpoiled(
-	t *testing.T, client redis.UniversalClient, r *rand.Rand, real realState, calls []lua.Call,
+	t *testing.T, client redis.UniversalClient, r *rand.Rand, real realState, calls []lua.Run,
 ) (corrupt int) {
 	t.Helper()
 	limit := real.log.Limit().Max
@@ -128,7 +128,7 @@ func runSpoiled(
 	type attempt struct {
 		what  string
 		state []byte
-		call  *lua.Call
+		call  *lua.Run
 		times int
 		set   *redis.StatusCmd
 		reply *redis.Cmd
@@ -217,7 +217,7 @@ func TestCorruptStateInGroup(t *testing.T) {
 			real := states[name]
 			t.Run(name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(2, uint64(len(real.bytes))))
-				pipe, call := newPipeline(client), new(lua.Call)
+				pipe, call := newPipeline(client), new(lua.Run)
 				for i, spoiled := range spoilMany(r, real.bytes, batch) {
 					group := fmt.Sprintf("{group:%d}%d", time.Now().UnixNano(), i)
 					wantTogether(t, pipe, call, group, real.log, spoiled)
@@ -238,7 +238,7 @@ func spoilMany(r *rand.Rand, state []byte, n int) [][]byte {
 }
 
 func wantTogether(
-	t *testing.T, pipe *pipeline, call *lua.Call, key string, log algorithm.Log, spoiled []byte,
+	t *testing.T, pipe *pipeline, call *lua.Run, key string, log algorithm.Log, spoiled []byte,
 ) {
 	t.Helper()
 	keys := []string{key + "well", key + "spoiled"}
@@ -302,7 +302,7 @@ func TestDescendingStamps(t *testing.T) {
 			if err := client.Set(t.Context(), key, state, time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}
-			var call lua.Call
+			var call lua.Run
 			call.Begin(now)
 			if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 				t.Fatal(err)

@@ -158,7 +158,7 @@ func TestGroupFailsAfterWrite(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		bad := driver.Demand{Key: "k", Algorithm: faulty{threeADay, "fails to patch"}, N: 1}
 		good := driver.Demand{Key: "k", Algorithm: threeADay, N: 1}
-		var call lua.Call
+		var call lua.Run
 		call.Begin(0)
 		first := servers.FreshKey(t)
 		if err := call.Add([]string{first, first + "second"},
@@ -237,7 +237,7 @@ func TestStepFailsInOrder(t *testing.T) {
 		bad := func(how string) driver.Demand {
 			return driver.Demand{Key: "k", Algorithm: faulty{threeADay, how}, N: 1}
 		}
-		var call lua.Call
+		var call lua.Run
 		call.Begin(time.Now().UnixMicro())
 		add := func(err error) {
 			t.Helper()
@@ -306,7 +306,7 @@ func TestServerRefusesToWrite(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		client := servers.Connect(t, server.Addr)
-		var call lua.Call
+		var call lua.Run
 		call.Begin(0)
 		for i := range 3 {
 			if err := call.Add([]string{fmt.Sprint("k", i)},

@@ -23,7 +23,7 @@ func TestGroups(t *testing.T) {
 		take := func(a driver.Algorithm, n int64) driver.Demand {
 			return driver.Demand{Key: "k", Algorithm: a, N: n}
 		}
-		var call lua.Call
+		var call lua.Run
 		call.Begin(now)
 		groups := [][]driver.Demand{
 			{take(small, 1), take(large, 3)}, // admitted

@@ -40,7 +40,7 @@ func TestGuardDeadlines(t *testing.T) {
 			pipe := newPipeline(g.client)
 			add := func(now int64, d driver.Demand) {
 				d.Key, d.Algorithm = "k", budget
-				var call lua.Call
+				var call lua.Run
 				call.Begin(now)
 				if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 					t.Fatal(err)

@@ -297,7 +297,7 @@ var guardSame = []struct {
 // TestGuardSame counts the commands of equal takes.
 func TestGuardSame(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
-		var call lua.Call
+		var call lua.Run
 		for _, want := range guardSame {
 			named, err := algorithms.ByName(want.algorithm)
 			if err != nil {

@@ -24,7 +24,7 @@ func decideHeld(
 	t *testing.T, client redis.UniversalClient, now int64, keys []string, ds ...driver.Demand,
 ) ([]driver.Result, error) {
 	t.Helper()
-	var call lua.Call
+	var call lua.Run
 	call.Begin(now)
 	if err := call.Add(keys, ds); err != nil {
 		t.Fatal(err)

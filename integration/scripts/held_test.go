@@ -21,7 +21,7 @@ type heldTwin struct {
 	client redis.UniversalClient
 	keys   []string
 	states [][]byte
-	calls  []lua.Call
+	calls  []lua.Run
 	groups []heldGroup // decided in Go and not on the server
 	seen   map[string]int
 }
@@ -38,7 +38,7 @@ type heldGroup struct {
 func newHeldTwin(t *testing.T, client redis.UniversalClient, states int) *heldTwin {
 	t.Helper()
 	w := &heldTwin{client: client, states: make([][]byte, states), seen: make(map[string]int),
-		calls: make([]lua.Call, stepsAtOnce)}
+		calls: make([]lua.Run, stepsAtOnce)}
 	for i := range states {
 		key := fmt.Sprintf("{held:%d}:%d", time.Now().UnixNano(), i)
 		w.keys = append(w.keys, key)

@@ -101,7 +101,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 		}
 	}
 	var stamps []int64
-	var call lua.Call
+	var call lua.Run
 	pipe := newTransaction(client)
 	for range 500 {
 		if r.IntN(8) == 0 {
@@ -193,7 +193,7 @@ func TestSameTakesAfterAChange(t *testing.T) {
 				}
 				d := driver.Demand{Key: "k", Algorithm: c.log, N: 2}
 				w.compare(t)
-				var call lua.Call
+				var call lua.Run
 				call.Begin(c.now)
 				if err := call.AddSame(w.key, d, c.times); err != nil {
 					t.Fatal(err)
@@ -265,12 +265,12 @@ end`,
 				d := driver.Demand{Key: "k", N: 2, Algorithm: unlike{
 					algorithm.SlidingLog(driver.PerMinute("minute", 12)), name, source}}
 				const times = 8
-				run := func(what string, add func(*lua.Call, string) error) (
+				run := func(what string, add func(*lua.Run, string) error) (
 					out []driver.Result, state string,
 				) {
 					t.Helper()
 					key := servers.FreshKey(t) + what
-					var call lua.Call
+					var call lua.Run
 					call.Begin(1_000_000)
 					if err := add(&call, key); err != nil {
 						t.Fatal(err)
@@ -285,10 +285,10 @@ end`,
 					}
 					return out, tgt.Client(t).Get(t.Context(), key).Val()
 				}
-				got, gotState := run("same", func(c *lua.Call, key string) error {
+				got, gotState := run("same", func(c *lua.Run, key string) error {
 					return c.AddSame(key, d, times)
 				})
-				want, wantState := run("single", func(c *lua.Call, key string) error {
+				want, wantState := run("single", func(c *lua.Run, key string) error {
 					for range times {
 						if err := c.Add([]string{key}, []driver.Demand{d}); err != nil {
 							return err

@@ -194,7 +194,7 @@ func TestCorruptState(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := client.Dump(t.Context(), tag+"bad").Val()
-			var call lua.Call
+			var call lua.Run
 			call.Begin(now)
 			d := driver.Demand{Key: "k", Algorithm: log, N: 1}
 			for _, key := range []string{"bad", "good"} {
@@ -268,7 +268,7 @@ func TestStateParts(t *testing.T) {
 		key := fmt.Sprintf("parts:%d", time.Now().UnixNano())
 		run := func(now int64, ns ...int64) (sizes []int64) {
 			t.Helper()
-			var call lua.Call
+			var call lua.Run
 			call.Begin(now)
 			for _, n := range ns {
 				d := driver.Demand{Key: "k",

@@ -58,7 +58,7 @@ func TestTimeToLiveShortened(t *testing.T) {
 					}
 					ask := func(op driver.Op) time.Duration {
 						t.Helper()
-						var call lua.Call
+						var call lua.Run
 						call.Begin(0)
 						d := driver.Demand{Key: key, Algorithm: with(short), Op: op, N: 1}
 						if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
@@ -104,7 +104,7 @@ local function step(key, tail, now, op, n, at, args, pos)
   return 1, 0, 0, 0, now, ` + tt.us + `, 'state'
 end`}}
 			key := servers.FreshKey(t)
-			var call lua.Call
+			var call lua.Run
 			call.Begin(tt.now)
 			if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 				t.Fatal(err)

@@ -74,7 +74,7 @@ func TestTokenBucketStates(t *testing.T) {
 		client, r := tgt.Client(t), rand.New(rand.NewPCG(3, 4))
 		corrupt, decided, compared, reduced := 0, 0, 0, 0
 		for range rounds {
-			calls, pipe := make([]lua.Call, stepsAtOnce), newTransaction(client)
+			calls, pipe := make([]lua.Run, stepsAtOnce), newTransaction(client)
 			var replies []*redis.Cmd
 			var after []*redis.StringCmd
 			var steps []twinStep

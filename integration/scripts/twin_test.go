@@ -23,7 +23,7 @@ type twin struct {
 	key    string
 	state  []byte
 	around int // admissions that kept the length of a large state
-	calls  []lua.Call
+	calls  []lua.Run
 	steps  []twinStep // decided in Go and not on the server
 }
 
@@ -42,7 +42,7 @@ const stepsAtOnce = 64
 func newTwin(t testing.TB, client redis.UniversalClient, name string) *twin {
 	t.Helper()
 	w := &twin{client: client, key: fmt.Sprintf("%s:%d", name, time.Now().UnixNano())}
-	w.calls = make([]lua.Call, stepsAtOnce)
+	w.calls = make([]lua.Run, stepsAtOnce)
 	t.Cleanup(func() {
 		if !t.Failed() && len(w.steps) > 0 {
 			t.Errorf("%d steps were not compared, want all compared", len(w.steps))

@@ -32,7 +32,7 @@ func TestCallWrote(t *testing.T) {
 			}
 			defer client.Del(context.Background(), keys...)
 			now := time.Now().UnixMicro()
-			var call lua.Call
+			var call lua.Run
 			for range 500 {
 				now = max(1, now+randomTick(r, time.Hour.Microseconds()))
 				groups := randomGroups(r, keys)
@@ -91,7 +91,7 @@ type callGroup struct {
 	times   int
 }
 
-func (g callGroup) add(call *lua.Call) error {
+func (g callGroup) add(call *lua.Run) error {
 	if g.times > 1 {
 		return call.AddSame(g.keys[0], g.demands[0], g.times)
 	}

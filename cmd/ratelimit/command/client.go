@@ -15,15 +15,14 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
 

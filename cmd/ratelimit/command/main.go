@@ -76,13 +76,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
-
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
 

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
-
 	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
 )
 
 // readyCmd is "ratelimit ready". Its flags and variables for the address are those of the service,

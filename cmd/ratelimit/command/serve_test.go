@@ -17,8 +17,9 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
+
+	_ "github.com/truewindow/ratelimit/backend/redis"
 )
 
 // start calls run with "serve" and args on a free port. It returns the daemon's address, its log,

@@ -12,11 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // topCmd is "ratelimit top".

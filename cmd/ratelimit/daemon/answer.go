@@ -4,9 +4,8 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // Answer answers a body for one of the paths of POST as the service would, without one: --config

@@ -13,9 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
 

@@ -4,10 +4,9 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 )
 

@@ -6,10 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 

@@ -12,10 +12,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // Addresses that are used if no flag and no variable has another. Those with variables of

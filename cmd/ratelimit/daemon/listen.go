@@ -14,10 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )

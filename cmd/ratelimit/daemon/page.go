@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/layer"

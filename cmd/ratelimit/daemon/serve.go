@@ -15,13 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/shadow"
 	"github.com/truewindow/ratelimit/topkeys"
 )

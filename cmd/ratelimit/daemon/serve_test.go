@@ -15,9 +15,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	_ "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
+
+	_ "github.com/truewindow/ratelimit/backend/redis"
 )
 
 // parseServe returns what kong makes of the arguments of a command.

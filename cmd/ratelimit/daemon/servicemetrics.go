@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 )
 

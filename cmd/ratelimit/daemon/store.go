@@ -5,10 +5,9 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
-
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // mayFail reports whether the store at a URL can be unavailable. Only the store in memory cannot.
