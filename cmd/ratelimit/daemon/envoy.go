@@ -55,15 +55,11 @@ func (c *Serve) readEnvoyVariables() (err error) {
 		return errNoRedis
 	}
 	c.OnFailure = cmp.Or(c.OnFailure, failClosed) // Envoy's failure_mode_deny decides then
-	if c.Addr == defaultAddr {
-		c.Addr = cmp.Or(c.envoy.HTTPAddr, defaultHTTPEnvoy)
-	}
+	c.Addr = cmp.Or(c.Addr, c.envoy.HTTPAddr, defaultHTTPEnvoy)
 	c.GRPCAddr = cmp.Or(c.GRPCAddr, c.envoy.GRPCAddr, defaultGRPCEnvoy)
 	c.anyHost = []string{"/json", "/healthcheck"}
-	if c.envoy.LogLevel != nil {
-		c.LogLevel = *c.envoy.LogLevel
-	}
-	c.LogFormat = cmp.Or(c.envoy.LogFormat, c.LogFormat)
+	c.LogLevel = cmp.Or(c.LogLevel, c.envoy.LogLevel)
+	c.LogFormat = cmp.Or(c.LogFormat, c.envoy.LogFormat)
 	return nil
 }
 

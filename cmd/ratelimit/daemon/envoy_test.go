@@ -78,3 +78,24 @@ func TestEnvoyCharge(t *testing.T) {
 		}
 	}
 }
+
+// TestFlagsOverrideVariables: a flag overrides a variable of envoyproxy/ratelimit, also if it has
+// the value that is its default without one.
+func TestFlagsOverrideVariables(t *testing.T) {
+	t.Setenv("RUNTIME_ROOT", t.TempDir())
+	t.Setenv("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")
+	t.Setenv("LOG_LEVEL", "debug")
+	t.Setenv("LOG_FORMAT", "json")
+	t.Setenv("HOST", "192.0.2.1")
+	for _, tt := range []struct{ flags, want string }{
+		{"", "192.0.2.1:8080 debug json"},
+		{"--addr=127.0.0.1:8080 --log-level=info --log-format=text",
+			"127.0.0.1:8080 info text"},
+	} {
+		c := parseServe(t, strings.Fields("serve --store=memory "+tt.flags))
+		got := fmt.Sprint(c.Addr, " ", strings.ToLower(c.LogLevel.String()), " ", c.LogFormat)
+		if got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.flags, got, tt.want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ type Serve struct {
 	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
 	TopKeysPlain bool `env:"TOP_KEYS_PLAIN"`
 
-	Addr      string             `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Addr      string             `env:"ADDR" placeholder:"HOST:PORT"`
 	AdminAddr string             `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
 	GRPCAddr  string             `name:"grpc-addr" env:"GRPC_ADDR" placeholder:"HOST:PORT"`
 	Host      []httpapi.HostFlag `env:"HOST" placeholder:"NAME"`
@@ -62,8 +62,8 @@ type Serve struct {
 	OTLP         bool    `name:"otlp" env:"OTLP"`
 	LogDecisions float64 `env:"LOG_DECISIONS" default:"0" placeholder:"SHARE"`
 
-	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT"`
-	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+	LogFormat string      `env:"LOG_FORMAT" default:"" enum:",text,json" placeholder:"FORMAT"`
+	LogLevel  *slog.Level `env:"LOG_LEVEL" placeholder:"LEVEL"` // nil: info
 
 	source config.Source
 	loaded *config.Config // nil without files of limits
@@ -81,6 +81,7 @@ func (c *Serve) Validate() error {
 	if err := c.readConfig(); err != nil {
 		return err
 	}
+	c.Addr = cmp.Or(c.Addr, defaultAddr)
 	if err := c.checkTopKeys(); err != nil {
 		return err
 	}
@@ -262,7 +263,10 @@ func ignoreHangups() (stop func()) {
 }
 
 func (c *Serve) logger(w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: c.LogLevel}
+	opts := new(slog.HandlerOptions)
+	if c.LogLevel != nil {
+		opts.Level = *c.LogLevel
+	}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}

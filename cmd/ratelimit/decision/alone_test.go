@@ -1,60 +1,85 @@
 package decision_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"go/ast"
+	"go/importer"
 	"go/parser"
 	"go/token"
-	"io/fs"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestDecidesAlone: no other package of the service makes or calls a limiter.
+// TestDecidesAlone: no other package of the service makes a limiter, or asks one.
 func TestDecidesAlone(t *testing.T) {
-	makers := []string{"New", "Resume", "AllowAll", "PeekAll", "ReserveAll", "AcquireAll"}
-	methods := []string{"Allow", "AllowN", "Wait", "WaitN", "Peek", "PeekN", "Reserve", "ReserveN",
-		"Acquire", "AcquireN", "Force", "Reset"}
-	files := 0
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == "decision":
-			return filepath.SkipDir
-		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-			return nil
+	const library = "github.com/truewindow/ratelimit"
+	functions := []string{"New", "Resume", "AllowAll", "PeekAll", "WaitAll", "ReserveAll",
+		"AcquireAll"}
+	accessors := []string{"Algorithms", "Limits", "Max"}
+	type listed struct {
+		ImportPath, Dir, Export string
+		GoFiles                 []string
+	}
+	out, err := exec.CommandContext(t.Context(),
+		"go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exports := make(map[string]string)
+	var own []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
 		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, 0)
-		if err != nil {
-			return err
+		exports[p.ImportPath] = p.Export
+		if name, ok := strings.CutPrefix(p.ImportPath, library+"/cmd/ratelimit/"); ok &&
+			name != "decision" {
+			own = append(own, p)
 		}
-		files++
-		ast.Inspect(file, func(n ast.Node) bool {
-			s, ok := n.(*ast.SelectorExpr)
-			if !ok {
-				return true
+	}
+	set := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(set, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	if len(own) < 10 {
+		t.Fatalf("%d packages", len(own))
+	}
+	for _, p := range own {
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
 			}
-			from := ""
-			switch x := s.X.(type) {
-			case *ast.Ident:
-				from = x.Name
-			case *ast.SelectorExpr:
-				from = x.Sel.Name
+			files = append(files, file)
+		}
+		info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
+		if _, err := config.Check(p.ImportPath, set, files, info); err != nil {
+			t.Fatal(err)
+		}
+		for id, used := range info.Uses {
+			f, ok := used.(*types.Func)
+			if !ok || f.Pkg() == nil || f.Pkg().Path() != library {
+				continue
 			}
-			if from == "ratelimit" && slices.Contains(makers, s.Sel.Name) ||
-				strings.HasSuffix(strings.ToLower(from), "limiter") &&
-					slices.Contains(methods, s.Sel.Name) {
-				t.Errorf("%v: %s.%s is for package decision",
-					set.Position(s.Pos()), from, s.Sel.Name)
+			asks := slices.Contains(functions, f.Name())
+			if of := f.Signature().Recv(); of != nil {
+				asks = strings.HasSuffix(of.Type().String(), ".Limiter") &&
+					!slices.Contains(accessors, f.Name()) || strings.HasPrefix(f.Name(), "Extend")
 			}
-			return true
-		})
-		return nil
-	})
-	if err != nil || files < 50 {
-		t.Errorf("%d files: %v", files, err)
+			if asks {
+				t.Errorf("%v: %s is for package decision", set.Position(id.Pos()), f.FullName())
+			}
+		}
 	}
 }

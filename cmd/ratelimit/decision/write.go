@@ -3,6 +3,7 @@ package decision
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
@@ -60,6 +61,19 @@ func (d *Decider) Reset(ctx context.Context, key string, limits ...string) error
 		}
 	}
 	return nil
+}
+
+// Renew holds what held holds for another timeout, and then more units of its claims, which a limit
+// may refuse: the results are nil without more. Errors are those of [ratelimit.Reservation.Renew]
+// and of [ratelimit.Reservation.ExtendAll].
+func Renew(
+	ctx context.Context, held *ratelimit.Reservation, timeout time.Duration,
+	more ...ratelimit.Claim,
+) ([]ratelimit.Result, error) {
+	if err := held.Renew(ctx, timeout); err != nil || len(more) == 0 {
+		return nil, err
+	}
+	return held.ExtendAll(ctx, more...)
 }
 
 // variant returns the limit of a name with the rate of a key, and the set that has it.

@@ -108,13 +108,9 @@ func (a *API) renew(q *query) (answer, *problem.Problem) {
 	if p != nil {
 		return answer{}, p
 	}
-	err := held.Renew(q, milliseconds(hold))
-	if err == nil && len(more) > 0 {
-		var results []ratelimit.Result
-		results, err = held.ExtendAll(q, more...)
-		if err == nil && !results[ratelimit.Binding(results)].Allowed {
-			return refusedExtension(results), nil
-		}
+	results, err := decision.Renew(q, held, milliseconds(hold), more...)
+	if err == nil && len(results) > 0 && !results[ratelimit.Binding(results)].Allowed {
+		return refusedExtension(results), nil
 	}
 	var text string
 	if err == nil {
