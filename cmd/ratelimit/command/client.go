@@ -60,7 +60,7 @@ func (c *client) ask(ctx context.Context, path string, body map[string]any) (
 		return 0, nil, err
 	}
 	if c.Store != "" {
-		return c.decide(ctx, path, posted)
+		return c.answerOnStore(ctx, path, posted)
 	}
 	return send(ctx, http.MethodPost, c.URL, path, c.TokenFile, posted)
 }
@@ -127,10 +127,10 @@ func problemIn(path string, status int, text []byte) error {
 	return nil
 }
 
-// decide answers as a service on --store would.
-func (c *client) decide(ctx context.Context, path string, body []byte) (int, []byte, error) {
+// answerOnStore answers as a service on --store would.
+func (c *client) answerOnStore(ctx context.Context, path string, body []byte) (int, []byte, error) {
 	serve := daemon.Serve{Store: c.Store, Config: c.Config, Flags: config.Flags{Limit: c.Limit}}
-	return serve.Answer(ctx, path, body)
+	return serve.AnswerBody(ctx, path, body)
 }
 
 // clientAnswer is what the commands read of answers.

@@ -8,9 +8,9 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
-// Answer answers a body for one of the paths of POST as the service would, without one: --config
+// AnswerBody answers a body for one of the paths of POST as the service would, without one: --config
 // or --limit have the limits, and --store their states. An answer without a text has no body.
-func (c *Serve) Answer(
+func (c *Serve) AnswerBody(
 	ctx context.Context, path string, body []byte,
 ) (status int, text []byte, err error) {
 	if err := c.readConfig(); err != nil {
@@ -28,6 +28,6 @@ func (c *Serve) Answer(
 	}
 	api := httpapi.New(httpapi.Options{
 		Decider: limits.decider, Config: limits.config.Load, Log: log})
-	status, text = api.Answer(ctx, path, body)
+	status, text = api.AnswerBody(ctx, path, body)
 	return status, text, nil
 }

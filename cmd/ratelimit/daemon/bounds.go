@@ -99,8 +99,8 @@ func cgroupMemory() (least int64) {
 // connKey is the key of a request's *conns.Conn.
 type connKey struct{}
 
-// count counts what requests hold.
-func count(next http.Handler) http.Handler {
+// countBytes counts what requests hold.
+func countBytes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(*conns.Conn)
 		if conn == nil {

@@ -96,7 +96,7 @@ func TestBodiesOfManyWait(t *testing.T) {
 		listener := conns.Listen(pipes, conns.Bounds{Budget: budget, OnCut: func(why string) {
 			t.Errorf("a connection was cut off: %s", why)
 		}})
-		handler := count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := countBytes(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if body, err := io.ReadAll(r.Body); err != nil || len(body) != size {
 				t.Errorf("a body of %d bytes: %v", len(body), err)
 			}
@@ -144,7 +144,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		pipes := newPipeListener()
 		listener := conns.Listen(pipes, conns.Bounds{Budget: budget})
 		ctx, stop := context.WithCancel(t.Context())
-		s := testServer(count(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s := testServer(countBytes(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})))
 		s.Protocols = new(http.Protocols)

@@ -92,7 +92,7 @@ func TestCredentialsAlone(t *testing.T) {
 					r := httptest.NewRequest(http.MethodPost, path, nil)
 					r.Header.Set("Authorization", "Bearer "+token)
 					a := httpapi.NewAccess(&s.Rights,
-						httpapi.NewTrace(apitest.Discard, decision.New(nil), nil))
+						httpapi.NewAuditLog(apitest.Discard, decision.New(nil), nil))
 					a.Only(ok).ServeHTTP(w, r)
 					return w.Code
 				}

@@ -92,9 +92,9 @@ func charges(flags []chargeFlag) (other envoy.Charge, of map[string]envoy.Charge
 	return other, of, nil
 }
 
-// checkGRPC gives calls over gRPC to a store on a server a timeout that fits into Envoy's, unless
+// prepareGRPC gives calls over gRPC to a store on a server a timeout that fits into Envoy's, unless
 // the store has one.
-func (c *Serve) checkGRPC() error {
+func (c *Serve) prepareGRPC() error {
 	charge, of, err := charges(c.EnvoyCharge)
 	c.envoy.Config.Charge, c.envoy.Config.ChargeOf = charge, of
 	switch {

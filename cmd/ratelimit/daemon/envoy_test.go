@@ -22,13 +22,13 @@ func TestEnvoyTimeout(t *testing.T) {
 		"redis+cluster://a,b?x=1&timeout=1s": 0,
 	} {
 		c := Serve{Store: store, GRPCAddr: "127.0.0.1:0", EnvoyLook: "free"}
-		if err := c.checkGRPC(); err != nil || c.Store != store || c.grpcTimeout != want {
+		if err := c.prepareGRPC(); err != nil || c.Store != store || c.grpcTimeout != want {
 			t.Errorf("%s: %s %v %v, want %v", store, c.Store, c.grpcTimeout, err, want)
 		}
 	}
 	for _, f := range []chargeFlag{{"", envoy.ChargeEach}, {"d", envoy.ChargeAll}} {
 		c := Serve{EnvoyCharge: []chargeFlag{f}, EnvoyLook: "free"}
-		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
+		if err := c.prepareGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
 			t.Errorf("--envoy-charge=%v without --grpc-addr: %v", f, err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestEnvoyTimeout(t *testing.T) {
 func TestGRPCMaxConnectionAgeFlag(t *testing.T) {
 	for age, grpcAddr := range map[time.Duration]string{time.Second: "", -time.Second: ":0"} {
 		c := Serve{GRPCAddr: grpcAddr, GRPCMaxConnectionAge: age, EnvoyLook: "free"}
-		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "connection-age") {
+		if err := c.prepareGRPC(); err == nil || !strings.Contains(err.Error(), "connection-age") {
 			t.Errorf("%v with --grpc-addr=%s: %v", age, grpcAddr, err)
 		}
 	}

@@ -79,7 +79,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 		OnFailure: policy, Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
 		EnvoyLook: "free", BreakerFailures: 20,
 	}
-	if err := c.checkGRPC(); err != nil {
+	if err := c.prepareGRPC(); err != nil {
 		t.Fatal(err)
 	}
 	s := &backend.Store{Store: b.store, Close: memory.Close}

@@ -127,7 +127,7 @@ func (l *listeners) http(addr string, most int, handler http.Handler) (server, e
 	if certs := l.credentials.certificates; certs != nil && listener.Addr().Network() == "tcp" {
 		listener = tls.NewListener(listener, certs.config())
 	}
-	handler = l.counts.measure(httpapi.WithRetryAfter(l.cmd.BreakerPause, count(handler)))
+	handler = l.counts.measure(httpapi.WithRetryAfter(l.cmd.BreakerPause, countBytes(handler)))
 	return server{httpServer{newServer(handler, l.failed, l.log), bounded}, listener}, nil
 }
 
@@ -143,14 +143,14 @@ func onlyDecisions(next http.Handler) http.Handler {
 	})
 }
 
-// patient is the context of requests over HTTP, whose clients may wait longer than Envoy.
-var patient = envoy.Patient(context.Background())
+// patientContext is the context of requests over HTTP, whose clients may wait longer than Envoy.
+var patientContext = envoy.Patient(context.Background())
 
 // newServer returns a server with bounds on what a client can make it wait for.
 func newServer(handler http.Handler, failed *failedConnections, log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler:           handler,
-		BaseContext:       func(net.Listener) context.Context { return patient },
+		BaseContext:       func(net.Listener) context.Context { return patientContext },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      20 * time.Second,

@@ -104,13 +104,13 @@ func (c *Serve) Validate() error {
 	case c.Drain < 0:
 		return fmt.Errorf("--drain=%v is negative", c.Drain)
 	case !mayFail(c.Store):
-		return c.checkGRPC()
+		return c.prepareGRPC()
 	case c.OnFailure == "":
 		return errNoPolicy
 	case c.OnFailure == failLocal && c.Instances < 1:
 		return c.errNoInstances()
 	}
-	return c.checkGRPC()
+	return c.prepareGRPC()
 }
 
 var errPlain = errors.New("--top-keys-plain needs --top-keys=N")
@@ -182,7 +182,7 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	defer ready.Drain()
 	context.AfterFunc(ready.Draining(), page.Close) // its open connections would last
 
-	writes := httpapi.NewTrace(log, decider, hash)
+	writes := httpapi.NewAuditLog(log, decider, hash)
 	allowed := httpapi.NewAccess(&credentials.Rights, writes)
 	var settling *httpapi.Access
 	if c.SettleWithinHold {
@@ -194,10 +194,10 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	proxies := httpapi.NewForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
 	answers := httpapi.New(httpapi.Options{
-		Decider: decider, Config: inForce.config.Load, Log: log, Trace: writes, Proxies: proxies,
+		Decider: decider, Config: inForce.config.Load, Log: log, Audit: writes, Proxies: proxies,
 		Ready: ready, Top: top, Envoy: envoyJSON(envoy), Settling: settling})
 	handler := httpapi.NewHosts(c.Host, c.Addr, c.AdminAddr).Only(
-		ready.Release(allowed.Only(page.before(counts.before(answers)))),
+		ready.CloseWhileDraining(allowed.Only(page.before(counts.before(answers)))),
 		append(c.anyHost, httpapi.CheckPath)...)
 
 	failed := new(failedConnections)

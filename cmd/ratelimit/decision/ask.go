@@ -12,12 +12,12 @@ import (
 // decide decides the uses of c, together or those of each request alone.
 func (p *plan) decide(ctx context.Context) (id string, err error) {
 	if !p.opts.Each {
-		return p.decideAll(ctx, p.uses)
+		return p.decideGroup(ctx, p.uses)
 	}
 	from := 0
 	for i := range p.uses {
 		if last := i+1 == len(p.uses); last || p.uses[i].request != p.uses[i+1].request {
-			if _, err := p.decideAll(ctx, p.uses[from:i+1]); err != nil {
+			if _, err := p.decideGroup(ctx, p.uses[from:i+1]); err != nil {
 				return "", err
 			}
 			from = i + 1
@@ -26,7 +26,7 @@ func (p *plan) decide(ctx context.Context) (id string, err error) {
 	return "", nil
 }
 
-func (p *plan) decideAll(ctx context.Context, uses []use) (id string, err error) {
+func (p *plan) decideGroup(ctx context.Context, uses []use) (id string, err error) {
 	ctx = p.observed(ctx, uses)
 	for i := range uses {
 		if uses[i].role == recorded {
@@ -70,8 +70,8 @@ func refused(uses []use) bool {
 	return false
 }
 
-// answer makes res the result of u.
-func (u *use) answer(res ratelimit.Result) {
+// setResult makes res the result of u.
+func (u *use) setResult(res ratelimit.Result) {
 	if u.beyond {
 		res.Limit.Max--
 		res.Remaining = max(0, res.Remaining-1)
@@ -83,7 +83,7 @@ func (u *use) answer(res ratelimit.Result) {
 func (u *use) take(ctx context.Context) error {
 	res, err := u.limiter.AllowN(ctx, u.status.Key, u.n)
 	if err == nil {
-		u.answer(res)
+		u.setResult(res)
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (u *use) peek(ctx context.Context) error {
 	results, err := ratelimit.PeekAll(ctx, ratelimit.Claim{
 		Limiter: u.limiter, Key: u.status.Key, N: u.n})
 	if err == nil {
-		u.answer(results[0])
+		u.setResult(results[0])
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (u *use) record(ctx context.Context) error {
 		return err
 	}
 	res.Allowed, res.RetryAfter = false, wait
-	u.answer(res)
+	u.setResult(res)
 	u.status.Never = u.n > u.limiter.Max()
 	return nil
 }
@@ -148,13 +148,13 @@ func (p *plan) enforce(ctx context.Context, uses []use) (id string, err error) {
 	if apart(err) && !p.opts.Together {
 		return "", p.oneByOne(ctx)
 	}
-	p.answer(results)
+	p.setResults(results)
 	return "", err
 }
 
-func (p *plan) answer(results []ratelimit.Result) {
+func (p *plan) setResults(results []ratelimit.Result) {
 	for i, res := range results {
-		p.claimed[i].answer(res)
+		p.claimed[i].setResult(res)
 	}
 }
 
@@ -198,7 +198,7 @@ func (p *plan) hold(ctx context.Context) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	p.answer(r.Results())
+	p.setResults(r.Results())
 	switch {
 	case !r.Allowed() || !held:
 		return "", nil

@@ -79,7 +79,7 @@ func New(store ratelimit.Store, options ...Option) *Decider {
 	for _, o := range options {
 		o(d)
 	}
-	d.observe, d.observeShadow = decided(d.observe), decided(d.observeShadow)
+	d.observe, d.observeShadow = asDecided(d.observe), asDecided(d.observeShadow)
 	return d
 }
 

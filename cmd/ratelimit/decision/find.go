@@ -106,7 +106,7 @@ func (p *plan) find(requests []Request) error {
 		r := &requests[i]
 		if r.Limit == "" {
 			p.matches = p.inForce.set.Match(p.matches, r.Domain, r.Descriptor)
-		} else if err := p.name(i, r); err != nil {
+		} else if err := p.matchNamed(i, r); err != nil {
 			return err
 		}
 		p.ends = append(p.ends, len(p.matches))

@@ -50,9 +50,9 @@ func Takes(observe func(context.Context, ratelimit.Observation)) observeFunc {
 	}
 }
 
-// decided returns an observer that leaves out calls which the store cannot decide together, since
-// they are decided one by one then. What is charged whether it fits or not is a force for it.
-func decided(observe observeFunc) observeFunc {
+// asDecided returns an observer that leaves out calls which the store cannot decide together, since
+// they are asDecided one by one then. What is charged whether it fits or not is a force for it.
+func asDecided(observe observeFunc) observeFunc {
 	if observe == nil {
 		return nil
 	}

@@ -48,8 +48,8 @@ func (u *use) wrong(err error) error {
 		Holder: u.variant.Algorithm, Err: err}
 }
 
-// name adds the match of a request that names a limit.
-func (p *plan) name(request int, r *Request) error {
+// matchNamed adds the match of a request that names a limit.
+func (p *plan) matchNamed(request int, r *Request) error {
 	m, missing, ok := p.inForce.set.Named(r.Limit, r.Key, r.Descriptor)
 	decides := !p.opts.Peek && !p.opts.Force
 	wrong := RequestError{Request: request, Limit: ratelimit.Limit{Name: r.Limit}, Entry: missing}

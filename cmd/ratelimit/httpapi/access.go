@@ -33,11 +33,11 @@ type Rights struct {
 // Access refuses requests that lack a right.
 type Access struct {
 	*Rights
-	trace *Trace
+	audit *AuditLog
 }
 
 // NewAccess returns what refuses requests without rights, and logs them.
-func NewAccess(r *Rights, t *Trace) *Access { return &Access{r, t} }
+func NewAccess(r *Rights, t *AuditLog) *Access { return &Access{r, t} }
 
 // Only answers requests that lack a right with 401 or 403 and passes the rest on.
 func (a *Access) Only(next http.Handler) http.Handler {
@@ -52,7 +52,7 @@ func (a *Access) Only(next http.Handler) http.Handler {
 
 // refuse answers r, which lacks a right, with p.
 func (a *Access) refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	a.trace.refusal(w, r, p)
+	a.audit.refusal(w, r, p)
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", scheme(r.URL.Path)+` realm="ratelimit"`)
 	}

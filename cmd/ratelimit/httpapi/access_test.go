@@ -79,7 +79,7 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Authorization", tt.token)
 		}
 		w := httptest.NewRecorder()
-		a := NewAccess(tt.of, NewTrace(discard, decision.New(nil), nil))
+		a := NewAccess(tt.of, NewAuditLog(discard, decision.New(nil), nil))
 		a.Only(ok).ServeHTTP(w, r)
 		if w.Code != tt.want {
 			t.Errorf("%s with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)

@@ -34,7 +34,7 @@ type API struct {
 	decider   *decision.Decider
 	config    func() *config.Config
 	log       *slog.Logger
-	trace     *Trace
+	audit     *AuditLog
 	proxies   *ForwardAuth
 	ready     *Readiness
 	top       *TopKeys
@@ -49,7 +49,7 @@ type Options struct {
 	Decider *decision.Decider
 	Config  func() *config.Config // returns nil for limits of flags
 	Log     *slog.Logger
-	Trace   *Trace       // nil: of Log, without hashes of keys
+	Audit   *AuditLog       // nil: of Log, without hashes of keys
 	Proxies *ForwardAuth // nil: Caddy
 	Ready   *Readiness   // nil: it is always ready
 	Top     *TopKeys     // nil: refused keys are not counted
@@ -60,8 +60,8 @@ type Options struct {
 
 // New returns an API with options.
 func New(o Options) *API {
-	if o.Trace == nil {
-		o.Trace = NewTrace(o.Log, o.Decider, nil)
+	if o.Audit == nil {
+		o.Audit = NewAuditLog(o.Log, o.Decider, nil)
 	}
 	if o.Proxies == nil {
 		o.Proxies = NewForwardAuth("caddy", nil, nil, o.Log)
@@ -69,7 +69,7 @@ func New(o Options) *API {
 	if o.Ready == nil {
 		o.Ready = NewReadiness(nil)
 	}
-	return &API{decider: o.Decider, config: o.Config, log: o.Log, trace: o.Trace,
+	return &API{decider: o.Decider, config: o.Config, log: o.Log, audit: o.Audit,
 		proxies: o.Proxies, ready: o.Ready, top: o.Top, envoy: o.Envoy, settling: o.Settling}
 }
 
@@ -178,8 +178,8 @@ func (a answer) write(w http.ResponseWriter) {
 	writeJSON(w, a.status, a.body)
 }
 
-// Answer answers a body for one of the paths of POST outside of a service: with JSON, or nothing.
-func (a *API) Answer(ctx context.Context, path string, body []byte) (status int, text []byte) {
+// AnswerBody answers a body for one of the paths of POST outside of a service: with JSON, or nothing.
+func (a *API) AnswerBody(ctx context.Context, path string, body []byte) (status int, text []byte) {
 	var v any
 	answered, p := posts[path](a, &query{Context: ctx, client: ctx, path: path, body: body,
 		lacks: func() *problem.Problem { return nil }})

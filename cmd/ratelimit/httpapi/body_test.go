@@ -93,7 +93,7 @@ func FuzzID(f *testing.F) {
 	var h *API
 	f.Fuzz(func(t *testing.T, text string) {
 		if h == nil {
-			h = budgetAPI(t, budgetFlags(), store)
+			h = flagsAPI(t, testFlags(), store)
 		}
 		got, p := h.resume(&text)
 		if p != nil {

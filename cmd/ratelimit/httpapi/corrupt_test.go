@@ -47,7 +47,7 @@ func TestResetCorrupt(t *testing.T) {
 		s := newScene(t)
 		s.post("/v1/force", one("requests", `"n":1`))
 		store := &corrupt{s.store, map[string]bool{limit: true}}
-		s.api = budgetAPI(t, budgetFlags(), store)
+		s.api = flagsAPI(t, testFlags(), store)
 		_, p := checkProblem(t, s.api, request(http.MethodPost, "/v1/decide", hold(limit)), 503)
 		if got, _ := p["detail"].(string); !strings.Contains(got, "POST /v1/reset with the limit") {
 			t.Errorf("%s: %q", limit, got)

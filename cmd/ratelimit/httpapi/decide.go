@@ -34,7 +34,7 @@ func (a *API) decide(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	opts.Client, opts.Stop = q.client, a.ready.Draining()
-	return a.answer(q, &d, opts)
+	return a.decideDemand(q, &d, opts)
 }
 
 // peek answers what decide would, and takes nothing.
@@ -43,11 +43,11 @@ func (a *API) peek(q *query) (answer, *problem.Problem) {
 	if p != nil {
 		return answer{}, p
 	}
-	return a.answer(q, &d, decision.Options{Peek: true})
+	return a.decideDemand(q, &d, decision.Options{Peek: true})
 }
 
-// answer decides a demand.
-func (a *API) answer(
+// decideDemand decides a demand.
+func (a *API) decideDemand(
 	q *query, d *demand, opts decision.Options,
 ) (answer, *problem.Problem) {
 	refused := http.StatusTooManyRequests
@@ -59,7 +59,7 @@ func (a *API) answer(
 	switch {
 	case err != nil:
 		return answer{}, a.failDecision(q.path, err, d)
-	case decided.ID != "" && !isShort(&decided):
+	case decided.ID != "" && !canBeSentBack(&decided):
 		a.drop(q, decided.ID)
 		return answer{}, tooManyClaims
 	}
@@ -141,8 +141,8 @@ func (a *API) limitsOf(requests []decision.Request) (names []string) {
 	return names
 }
 
-// isShort reports whether the daemon would accept the id of a decision again.
-func isShort(d *decision.Decision) bool {
+// canBeSentBack reports whether the daemon would accept the id of a decision again.
+func canBeSentBack(d *decision.Decision) bool {
 	n := 0
 	for _, part := range d.Parts {
 		n += len(part.Statuses)

@@ -115,7 +115,7 @@ func TestHoldTime(t *testing.T) {
 			s := newScene(t)
 			body := of(tt.claims, `"hold_ms":`+tt.hold)
 			if tt.held == 0 && tt.claims != "blocked" {
-				s.api = budgetAPI(t, budgetFlags(), asked{t})
+				s.api = flagsAPI(t, testFlags(), untouched{t})
 				s.play(step{"/v1/decide", body, 422, "ErrInvalid", "", 0})
 				s.ids = []string{heldID(t, tt.claims)}
 				s.play(step{"/v1/renew", id(1, `"hold_ms":`+tt.hold), 422, "ErrInvalid", "", 0})
@@ -146,7 +146,7 @@ func inBubble(t *testing.T, f func(t *testing.T, s *scene)) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		f(t, &scene{T: t, api: budgetAPI(t, budgetFlags(), store), store: store,
+		f(t, &scene{T: t, api: flagsAPI(t, testFlags(), store), store: store,
 			advance: time.Sleep})
 	})
 }
@@ -229,7 +229,7 @@ func TestLeftHoldsNothing(t *testing.T) {
 			status <- got
 		}()
 		time.Sleep(time.Second)
-		other := &scene{T: t, api: budgetAPI(t, budgetFlags(), s.store), ids: s.ids,
+		other := &scene{T: t, api: flagsAPI(t, testFlags(), s.store), ids: s.ids,
 			advance: s.advance}
 		other.play(step{"/v1/settle", id(1), 204, "", "", 0})
 		leave()
@@ -333,7 +333,7 @@ func TestWaitForTheStore(t *testing.T) {
 			if tt.held > 0 {
 				s.post("/v1/decide", hold(fmt.Sprint("calls ", tt.held)))
 			}
-			s.api = budgetAPI(t, budgetFlags(), slow{s.store, tt.err})
+			s.api = flagsAPI(t, testFlags(), slow{s.store, tt.err})
 			began := time.Now()
 			s.play(step{"/v1/decide", of("calls", `"hold_ms":0`, `"wait_ms":500`),
 				tt.status, tt.typ, "", 0})
@@ -351,7 +351,7 @@ func TestWaitForTheStore(t *testing.T) {
 func TestHeldWithoutAnswer(t *testing.T) {
 	s := newScene(t)
 	lost := slices.Repeat([]error{ratelimit.ErrOutcomeUnknown}, 2) // it is asked twice
-	s.api = budgetAPI(t, budgetFlags(),
+	s.api = flagsAPI(t, testFlags(),
 		&faltering{Store: s.store, errs: lost, recorded: true},
 		decision.WithPolicy(ratelimit.FailOpen))
 	s.play(step{"/v1/decide", hold("calls"), 200, "", "calls=2", 0})

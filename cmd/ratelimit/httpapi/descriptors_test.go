@@ -160,7 +160,7 @@ func TestDescriptorHoldsTooMany(t *testing.T) {
 }
 
 func TestBadDescriptors(t *testing.T) {
-	h := fileAPI(t, descriptorLimits, asked{t})
+	h := fileAPI(t, descriptorLimits, untouched{t})
 	many := strings.Repeat(`{"entries":{"a":"b"}},`, maxDescriptors)
 	var entries []string
 	for i := range maxEntries + 1 {

@@ -92,7 +92,7 @@ func shownAPI(t *testing.T, args []string, store ratelimit.Store) *API {
 		t.Fatal(err)
 	}
 	if shown.Serve.Config == "" {
-		return budgetAPI(t, shown.Serve.Flags, store)
+		return flagsAPI(t, shown.Serve.Flags, store)
 	}
 	text, err := os.ReadFile(shown.Serve.Config)
 	if err != nil {

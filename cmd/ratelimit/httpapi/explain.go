@@ -37,7 +37,7 @@ func (a *API) explain(q *query) (answer, *problem.Problem) {
 	states := a.states(q, *domain, d)
 	for i := range e.Applies {
 		applied := &e.Applies[i]
-		applied.State, applied.KeyHash = states[applied.Limit], a.trace.keyHash(applied.Key)
+		applied.State, applied.KeyHash = states[applied.Limit], a.audit.keyHash(applied.Key)
 	}
 	return answer{status: http.StatusOK, body: e}, nil
 }

@@ -144,7 +144,7 @@ limits:
 // that the log has, and nothing is taken.
 func TestExplainState(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
-	s.api.trace.hash = func(key string) string { return "hash of " + key }
+	s.api.audit.hash = func(key string) string { return "hash of " + key }
 	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":100}`)
 	s.advance(10 * time.Second)
 	for range 2 {

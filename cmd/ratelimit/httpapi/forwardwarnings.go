@@ -52,7 +52,7 @@ func (f *ForwardAuth) checkValue(r *http.Request, source, value string) {
 		if value != "" {
 			return
 		}
-	case !f.trusted.sent(r): // the peer is the client, or a proxy that is not trusted
+	case !f.trusted.includesPeer(r): // the peer is the client, or a proxy that is not trusted
 		flag = "--trusted-proxy"
 	case len(r.Header.Values(xForwardedFor)) > 0:
 		if f.trusted.contain(f.client.Addr(r)) {

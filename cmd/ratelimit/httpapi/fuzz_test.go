@@ -59,7 +59,7 @@ func (h *hostile) renew(t *testing.T) {
 	}
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.api = fileAPI(t, fuzzedLimits, h.store)
-	h.api.log, h.api.trace.log = log, log
+	h.api.log, h.api.audit.log = log, log
 	h.api.proxies = NewForwardAuth("caddy", []EntryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
 		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, log)
 }

@@ -111,7 +111,7 @@ func TestOpenAPI(t *testing.T) {
 func TestOpenAPIAnswers(t *testing.T) {
 	doc := readOpenAPI(t)
 	s := newScene(t)
-	s.api = budgetAPI(t, budgetFlags(), s.store)
+	s.api = flagsAPI(t, testFlags(), s.store)
 	var err error
 	if s.api.top, err = NewTopKeys(1, false, time.Now); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func goodBodies(id string) map[string][]string {
 
 // TestForms: the form of each request is checked before the store is called.
 func TestForms(t *testing.T) {
-	h := budgetAPI(t, budgetFlags(), asked{t})
+	h := flagsAPI(t, testFlags(), untouched{t})
 	all := goodBodies("id")
 	all["/v1/explain"] = []string{`{"domain":"","descriptor":{"key":"secret-key"}}`}
 	if paths := len(rightOf) - 7; len(all) != paths { // without those of GET and of Envoy
@@ -98,7 +98,7 @@ func TestForms(t *testing.T) {
 
 // TestValues: values that no store could decide are refused before the store is called.
 func TestValues(t *testing.T) {
-	h := budgetAPI(t, budgetFlags(), asked{t})
+	h := flagsAPI(t, testFlags(), untouched{t})
 	held := heldID(t, "tokens 5, requests 2, calls")
 	claim := func(fields string) string { return `{"claims":[{` + fields + `}]}` }
 	with := func(fields string) string { return `{"id":"` + held + `",` + fields + `}` }
@@ -206,7 +206,7 @@ func TestValues(t *testing.T) {
 
 // TestIDs: a text that is not an id of this daemon's limits is refused before the store is called.
 func TestIDs(t *testing.T) {
-	h := budgetAPI(t, budgetFlags(), asked{t})
+	h := flagsAPI(t, testFlags(), untouched{t})
 	good := heldID(t, "tokens")
 	claimOf := func(limit, more string) string {
 		return base64.RawURLEncoding.EncodeToString(
@@ -254,7 +254,7 @@ var typeName = regexp.MustCompile(`int64|json:|Go |strconv|unmarshal`)
 // TestNumbers: a number that no request may have gets 400, whose detail names the field and says
 // which numbers it may have.
 func TestNumbers(t *testing.T) {
-	h := budgetAPI(t, budgetFlags(), asked{t})
+	h := flagsAPI(t, testFlags(), untouched{t})
 	held := heldID(t, "tokens 5")
 	const units = "from 0 to 1099511627776"
 	for _, field := range []struct{ name, path, body, claim, rule string }{

@@ -13,7 +13,7 @@ import (
 // TestRelease: while the service drains, clients are to close their connections.
 func TestRelease(t *testing.T) {
 	ready := NewReadiness(nil)
-	h := ready.Release(http.HandlerFunc(
+	h := ready.CloseWhileDraining(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
 	for _, want := range []string{"", "close"} {
 		w := httptest.NewRecorder()

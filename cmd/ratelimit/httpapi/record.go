@@ -29,7 +29,7 @@ func (a *API) force(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	res, err := a.decider.Force(q, l.Name, *body.key, *body.n)
-	a.trace.write(q, "force", []string{l.Name}, []string{*body.key}, err,
+	a.audit.write(q, "force", []string{l.Name}, []string{*body.key}, err,
 		slog.Int64("units", *body.n))
 	if err != nil {
 		return answer{}, a.failWrite(q, err, l.Name)
@@ -75,7 +75,7 @@ func (a *API) block(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	res, err := a.decider.Block(q, l.Name, *body.key, *ms)
-	a.trace.write(q, "block", []string{l.Name}, []string{*body.key}, err,
+	a.audit.write(q, "block", []string{l.Name}, []string{*body.key}, err,
 		slog.String("for", milliseconds(ms).String()))
 	if err != nil {
 		return answer{}, a.failWrite(q, err, l.Name)
@@ -106,7 +106,7 @@ func (a *API) reset(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	err := a.decider.Reset(q, *body.key, limits...)
-	a.trace.write(q, "reset", limits, []string{*body.key}, err)
+	a.audit.write(q, "reset", limits, []string{*body.key}, err)
 	if err != nil {
 		return answer{}, a.failWrite(q, err, limits...)
 	}

@@ -28,8 +28,8 @@ var (
 	of, one, hold, id = apitest.Of, apitest.One, apitest.Hold, apitest.ID
 )
 
-// budgetFlags are the limits of most tests.
-func budgetFlags() config.Flags {
+// testFlags are the limits of most tests.
+func testFlags() config.Flags {
 	return config.Flags{
 		Limit: []ratelimit.Limit{
 			ratelimit.PerMinute("requests", 3), ratelimit.PerMinute("tokens", 100),
@@ -57,12 +57,12 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return &scene{T: t, api: budgetAPI(t, budgetFlags(), store), store: store,
+	return &scene{T: t, api: flagsAPI(t, testFlags(), store), store: store,
 		advance: func(d time.Duration) { now.Add(d.Microseconds()) }}
 }
 
-// budgetAPI returns an API with the limits of flags.
-func budgetAPI(
+// flagsAPI returns an API with the limits of flags.
+func flagsAPI(
 	t testing.TB, f config.Flags, store ratelimit.Store, options ...decision.Option,
 ) *API {
 	t.Helper()
@@ -101,7 +101,7 @@ func deciderOf(
 // limitsAPI returns an API with limits of --limit only.
 func limitsAPI(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *API {
 	t.Helper()
-	return budgetAPI(t, config.Flags{Limit: limits}, store)
+	return flagsAPI(t, config.Flags{Limit: limits}, store)
 }
 
 // fileScene is a scene with the limits of a file.
@@ -201,15 +201,15 @@ func heldID(t *testing.T, claims string) string {
 	return s.ids[0]
 }
 
-// asked is a store that must not be called.
-type asked struct{ t *testing.T }
+// untouched is a store that must not be called.
+type untouched struct{ t *testing.T }
 
-func (a asked) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
+func (a untouched) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	a.t.Error("the store is asked")
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
 }
 
-func (a asked) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
+func (a untouched) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	a.t.Error("the store is asked")
 	return ratelimit.ErrUnavailable
 }

@@ -50,7 +50,7 @@ func (a *API) settle(q *query) (answer, *problem.Problem) {
 		err = held.CommitAll(q, claims...)
 	}
 	if used.none() {
-		a.trace.release(q, held.Claims(), err)
+		a.audit.release(q, held.Claims(), err)
 	}
 	if err != nil {
 		return answer{}, a.failRepeatable(q, err, held.Claims())

@@ -158,7 +158,7 @@ func TestRenewKeepsID(t *testing.T) {
 func TestStoreCalls(t *testing.T) {
 	s := newScene(t)
 	store := &faltering{Store: s.store}
-	s.api = budgetAPI(t, budgetFlags(), store)
+	s.api = flagsAPI(t, testFlags(), store)
 	for _, tt := range []struct {
 		path, body string
 		want       int64
@@ -223,7 +223,7 @@ func TestSettlementFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newScene(t)
 			store := &faltering{Store: s.store}
-			s.api = budgetAPI(t, budgetFlags(), store)
+			s.api = flagsAPI(t, testFlags(), store)
 			s.play(step{"/v1/decide", hold("tokens 60"), 200, "", "tokens=40", 0})
 			store.errs, store.recorded = []error{tt.err}, tt.recorded
 			status, _, answer := s.post("/v1/settle", id(1, `"used":10`))
@@ -250,7 +250,7 @@ func TestNothingRenewsItself(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, s *scene) {
 			store := &faltering{Store: s.store}
-			s.api = budgetAPI(t, budgetFlags(), store)
+			s.api = flagsAPI(t, testFlags(), store)
 			s.play(step{"/v1/decide", hold("tokens 60"), 200, "", "tokens=40", 0})
 			store.errs = errs
 			body := id(1)
@@ -270,7 +270,7 @@ func TestRenewalFails(t *testing.T) {
 	for calls := range 2 {
 		s := newScene(t)
 		store := &faltering{Store: s.store}
-		s.api = budgetAPI(t, budgetFlags(), store)
+		s.api = flagsAPI(t, testFlags(), store)
 		s.play(step{"/v1/decide", hold("tokens 60"), 200, "", "tokens=40", 0})
 		store.errs = append(make([]error, calls), ratelimit.ErrUnavailable)
 		s.play(
@@ -285,7 +285,7 @@ func TestRenewalFails(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	s := newScene(t)
 	store := &faltering{Store: s.store}
-	s.api = budgetAPI(t, budgetFlags(), store, decision.WithPolicy(ratelimit.FailOpen))
+	s.api = flagsAPI(t, testFlags(), store, decision.WithPolicy(ratelimit.FailOpen))
 	s.play(step{"/v1/decide", hold("tokens 70, blocked"), 200, "", "", 0})
 	store.errs = slices.Repeat([]error{ratelimit.ErrUnavailable}, 100)
 	s.play(
@@ -318,7 +318,7 @@ func TestIDBounds(t *testing.T) {
 		totals = append(totals, fmt.Sprintf(`{"limit":%q,"n":%d}`, name, driver.MaxUnits))
 	}
 	s := newScene(t)
-	s.api = budgetAPI(t, c, s.store)
+	s.api = flagsAPI(t, c, s.store)
 	for _, r := range []struct {
 		path, body string
 		status     int
@@ -335,7 +335,7 @@ func TestIDBounds(t *testing.T) {
 		t.Errorf("the largest id has %d bytes, and maxID is %d", got, maxID)
 	}
 	c.Limit = append(c.Limit, ratelimit.PerDay("another", 1))
-	s.api = budgetAPI(t, c, s.store)
+	s.api = flagsAPI(t, c, s.store)
 	s.play(
 		step{"/v1/decide", `{"key":"k"}`, 200, "", "", 0},
 		step{"/v1/decide", `{"key":"l","hold_ms":0}`, 400, "invalid-request", "", 0},
@@ -352,7 +352,7 @@ func TestSettlementsLeaveNothing(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, s *scene) {
 		const rate, open, window = 100, 10, time.Second
-		s.api = budgetAPI(t, config.Flags{
+		s.api = flagsAPI(t, config.Flags{
 			Limit:    []ratelimit.Limit{{Name: "tokens", Max: 1000, Window: window}},
 			InFlight: []ratelimit.Limit{{Name: "calls", Max: open + 1, Window: time.Hour}},
 			Block:    []config.BlockFlag{{Block: algorithm.Blocking("blocked", 24*time.Hour)}},
@@ -417,7 +417,7 @@ func TestEndedContextIsAnswered(t *testing.T) {
 				s := newScene(t)
 				s.play(step{"/v1/decide", hold("tokens"), 200, "", "", 0})
 				ctx, cancel := context.WithCancel(t.Context())
-				s.api = budgetAPI(t, budgetFlags(), &leaving{Store: s.store, leave: cancel})
+				s.api = flagsAPI(t, testFlags(), &leaving{Store: s.store, leave: cancel})
 				if when == "before" {
 					cancel()
 				}
@@ -452,7 +452,7 @@ func TestUndecided(t *testing.T) {
 		{fmt.Errorf("several slots: %w", errors.ErrUnsupported), 422, "claims-not-together"},
 		{errors.New(secret), 500, ""},
 	} {
-		h := budgetAPI(t, budgetFlags(), broken{tt.err})
+		h := flagsAPI(t, testFlags(), broken{tt.err})
 		for path, bodies := range goodBodies(held) {
 			for _, body := range bodies {
 				header := checkTyped(t, h, request(http.MethodPost, path, body), tt.status, tt.typ)
@@ -469,7 +469,7 @@ func TestUndecided(t *testing.T) {
 func TestUndecidedStaysUndecided(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		store := &faltering{Store: s.store}
-		s.api = budgetAPI(t, budgetFlags(), store)
+		s.api = flagsAPI(t, testFlags(), store)
 		s.play(step{"/v1/decide", hold("tokens 60, requests 2, calls"), 200, "", "", 0})
 		store.errs = []error{ratelimit.ErrUnavailable}
 		s.play(step{"/v1/settle", id(1, `"used":0`), 503, "ErrUnavailable", "", 0})

@@ -21,7 +21,7 @@ func withinScene(t *testing.T) *scene {
 			t.Fatal(err)
 		}
 	}
-	s.api.settling = NewAccess(allowed, s.api.trace)
+	s.api.settling = NewAccess(allowed, s.api.audit)
 	return s
 }
 

@@ -34,7 +34,7 @@ func TestTopKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := 0
-	s.api = budgetAPI(t, budgetFlags(), s.store, decision.WithObserver(top.Observe),
+	s.api = flagsAPI(t, testFlags(), s.store, decision.WithObserver(top.Observe),
 		decision.WithObserver(func(context.Context, ratelimit.Observation) { counted++ }))
 	s.api.top = top
 

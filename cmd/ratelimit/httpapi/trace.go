@@ -15,8 +15,8 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// A Trace logs who changes what is recorded, without keys and tokens.
-type Trace struct {
+// A AuditLog logs who changes what is recorded, without keys and tokens.
+type AuditLog struct {
 	log     *slog.Logger
 	decider *decision.Decider
 	hash    func(key string) string // of keys; nil outside of a service
@@ -24,16 +24,16 @@ type Trace struct {
 	releases, refusals lograte.Limit
 }
 
-// NewTrace returns a trace with the hashes of keys that hash returns, which may be nil.
-func NewTrace(
+// NewAuditLog returns a trace with the hashes of keys that hash returns, which may be nil.
+func NewAuditLog(
 	log *slog.Logger, d *decision.Decider, hash func(key string) string,
-) *Trace {
-	return &Trace{log: log, decider: d, hash: hash}
+) *AuditLog {
+	return &AuditLog{log: log, decider: d, hash: hash}
 }
 
 // keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
 // of a service.
-func (t *Trace) keyHash(key string) string {
+func (t *AuditLog) keyHash(key string) string {
 	if t.hash == nil || key == "" {
 		return ""
 	}
@@ -41,7 +41,7 @@ func (t *Trace) keyHash(key string) string {
 }
 
 // write logs what has changed the states of keys under limits, or has failed to, without keys.
-func (t *Trace) write(
+func (t *AuditLog) write(
 	q *query, action string, limits, keys []string, err error, more ...slog.Attr,
 ) {
 	hashes := []string{}
@@ -62,7 +62,7 @@ func (t *Trace) write(
 
 // release logs that claims are not held any more and nothing was recorded, once a second at
 // most: whoever holds units may end that.
-func (t *Trace) release(q *query, claims []ratelimit.Claim, err error) {
+func (t *AuditLog) release(q *query, claims []ratelimit.Claim, err error) {
 	if ok, suppressed := t.releases.Pass(time.Now()); ok {
 		var keys []string
 		for _, c := range claims {
@@ -73,7 +73,7 @@ func (t *Trace) release(q *query, claims []ratelimit.Claim, err error) {
 }
 
 // refusal logs, once a second at most, that a request has no right, without its token and key.
-func (t *Trace) refusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+func (t *AuditLog) refusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
 	ok, suppressed := t.refusals.Pass(time.Now())
 	if !ok {
 		return

@@ -20,7 +20,7 @@ import (
 func TestTraceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		l := NewTrace(slog.New(slog.NewJSONHandler(&log, nil)), decision.New(nil), nil)
+		l := NewAuditLog(slog.New(slog.NewJSONHandler(&log, nil)), decision.New(nil), nil)
 		for range 50 {
 			r := httptest.NewRequest(http.MethodPost, "/v1/reset", strings.NewReader("{}"))
 			l.refusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})

@@ -30,8 +30,8 @@ func CheckTrustedProxies(proxies []netip.Prefix) error {
 	return nil
 }
 
-// sent reports whether the peer of r is trusted. A peer on a Unix socket is, if any is.
-func (t trustedProxies) sent(r *http.Request) bool {
+// includesPeer reports whether the peer of r is trusted. A peer on a Unix socket is, if any is.
+func (t trustedProxies) includesPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return len(t) > 0
