@@ -91,7 +91,7 @@ var helpTexts = map[string]map[string]string{
 			"limits, hashes of their keys, and whether the request was admitted. " +
 			"Default: ${default}.",
 		"log-format": "Format of the log on standard error: text or json. Default: text.",
-		"log-level": "Lowest level that is logged: debug, info, warn or error. Default: info.",
+		"log-level":  "Lowest level that is logged: debug, info, warn or error. Default: info.",
 	},
 	"take": withClientHelp(map[string]string{
 		"key":   "The key, for limits of --limit.",

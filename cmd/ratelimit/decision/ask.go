@@ -235,7 +235,8 @@ func (p *plan) reserve(ctx context.Context) (*ratelimit.Reservation, error) {
 }
 
 // acquire waits for the claims. It returns nil if they did not fit within the time, and the last
-// refusal if the client has left: another call could hold units that nobody settles.
+// refusal if they cannot fit within it, or if the client has left: another call could hold units
+// that nobody settles.
 func (p *plan) acquire(
 	ctx context.Context, longest time.Duration,
 ) (*ratelimit.Reservation, error) {
@@ -251,7 +252,12 @@ func (p *plan) acquire(
 	}
 	r, err := ratelimit.AcquireAll(waiting, p.claims...)
 	switch {
-	case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown), waiting.Err() == nil:
+	case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		return r, err
+	case waiting.Err() == nil && r != nil && errors.Is(err, context.DeadlineExceeded) &&
+		!errors.Is(err, ratelimit.ErrUnavailable): // it is refused for longer than the wait
+		return r, nil
+	case waiting.Err() == nil:
 		return r, err
 	case r != nil && client.Err() != nil:
 		return r, nil

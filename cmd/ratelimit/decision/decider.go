@@ -112,7 +112,8 @@ func (d *Decider) Set() *rules.Set {
 //
 // An ID does not say at which rate its units were held. To extend it, pass requests that name
 // limits: these have the rates of the requests then, and of several on one limit the lowest. A
-// missing entry is an [ErrMissingEntry], in a [RequestError].
+// missing entry is an [ErrMissingEntry], and a rate of no units a [driver.ErrExceedsLimit], both in
+// a [RequestError].
 func (d *Decider) Resume(id string, extend ...Request) (*ratelimit.Reservation, error) {
 	f := d.current.Load()
 	if f == nil {
@@ -125,6 +126,9 @@ func (d *Decider) Resume(id string, extend ...Request) (*ratelimit.Reservation, 
 		case missing != "":
 			return nil, &RequestError{Request: i, Limit: ratelimit.Limit{Name: r.Limit},
 				Entry: missing, Err: ErrMissingEntry}
+		case ok && m.Algorithm == nil && !m.Rate.Unlimited:
+			return nil, &RequestError{Request: i, Limit: ratelimit.Limit{Name: r.Limit},
+				Err: driver.ErrExceedsLimit}
 		case ok && m.Algorithm != nil:
 			rates = append(rates, m)
 		}

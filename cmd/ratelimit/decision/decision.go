@@ -58,6 +58,9 @@ type Options struct {
 	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
 	// says. Limits without holds are charged at once, for good.
 	Hold *time.Duration
+	// MostHeld, if not 0, is how many limits and keys an ID may have. More are an [ErrMostHeld],
+	// and nothing is charged.
+	MostHeld int
 	// Estimate, with a Hold, makes each limit hold what it can: at most its Max, one call in
 	// flight, and a Hold in its range. If no limit holds units, it is a Peek.
 	Estimate bool

@@ -135,7 +135,20 @@ func (p *plan) find(requests []Request) error {
 			return err
 		}
 	}
+	if most := p.opts.MostHeld; most > 0 && p.opts.Hold != nil && p.held() > most {
+		return ErrMostHeld
+	}
 	return nil
+}
+
+// held returns how many uses an ID has.
+func (p *plan) held() (n int) {
+	for i := range p.uses {
+		if u := &p.uses[i]; u.role == enforced && isHolder(u.variant) {
+			n++
+		}
+	}
+	return n
 }
 
 // replaced returns the names of the limits that do not apply beside others of the call.

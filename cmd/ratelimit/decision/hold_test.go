@@ -182,6 +182,51 @@ func TestHoldWaits(t *testing.T) {
 	})
 }
 
+// TestHoldWaitsInVain: a refusal that is longer than the wait ends it at once.
+func TestHoldWaitsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := with(limitOn("user", "blocked", 0), func(l *rules.Limit) {
+			l.Algorithm, l.Rate.Window = "block", time.Hour
+		})
+		d := newDecider(t, newStore(t), []*rules.Limit{
+			with(tenantLimit("tokens", 10), holds), tenantLimit("requests", 1), blocked})
+		c := caller{t, d}
+		opts := held()
+		opts.Wait = 5 * time.Second
+		c.decide(opts, acme(1))
+		if _, err := d.Block(t.Context(), "blocked", "bob", 60_000); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []decision.Request{
+			acme(1), request(1, "tenant", "other", "user", "bob"),
+		} {
+			began := time.Now()
+			if got := c.decide(opts, r); got.Allowed || time.Since(began) > 0 {
+				t.Errorf("%v: allowed %t after %v", r.Descriptor, got.Allowed, time.Since(began))
+			}
+		}
+		c.remaining(acme(0), 0, 9)
+	})
+}
+
+// TestMostHeld: a call with more limits and keys than an ID may have charges nothing. Requests with
+// the same key, and limits without holds, do not count.
+func TestMostHeld(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{
+		tenantLimit("requests", 9), with(tenantLimit("tokens", 9), holds)})
+	c := caller{t, d}
+	opts := held()
+	opts.MostHeld = 1
+	_, err := d.Decide(t.Context(), []decision.Request{acme(1), request(1, "tenant", "b")}, opts)
+	if !errors.Is(err, decision.ErrMostHeld) {
+		t.Errorf("error %v, want ErrMostHeld", err)
+	}
+	c.remaining(acme(0), 0, 9)
+	if got := c.decide(opts, acme(1), acme(1)); got.ID == "" {
+		t.Errorf("%+v, want an id", got)
+	}
+}
+
 func TestHoldOutOfRange(t *testing.T) {
 	d := newDecider(t, newStore(t), []*rules.Limit{with(tenantLimit("tokens", 10), holds)})
 	long := time.Hour

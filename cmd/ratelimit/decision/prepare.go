@@ -50,7 +50,7 @@ func (p *plan) prepare(u *use) error {
 				ratelimit.ErrInvalid, u.n, driver.MaxUnits))
 		}
 		return nil
-	case u.n > u.limiter.Max() && u.named && !limit.Shadow:
+	case u.n > u.limiter.Max() && u.named && !limit.Shadow && !(limit.Always && p.opts.Peek):
 		return u.wrong(driver.ErrExceedsLimit)
 	case u.n > u.limiter.Max():
 		u.refuse()

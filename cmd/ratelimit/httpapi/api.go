@@ -49,7 +49,7 @@ type Options struct {
 	Decider *decision.Decider
 	Config  func() *config.Config // returns nil for limits of flags
 	Log     *slog.Logger
-	Audit   *AuditLog       // nil: of Log, without hashes of keys
+	Audit   *AuditLog    // nil: of Log, without hashes of keys
 	Proxies *ForwardAuth // nil: Caddy
 	Ready   *Readiness   // nil: it is always ready
 	Top     *TopKeys     // nil: refused keys are not counted

@@ -13,7 +13,8 @@ import (
 func TestClaimsOfFile(t *testing.T) {
 	const file = `limits:
   - {name: trial, key: [tenant], max: 1/1m, mode: shadow}
-  - {name: units, key: [tenant], max: 2/1m, by: {entry: plan, pro: 100/1m}, holds: 1m}
+  - {name: units, key: [tenant], max: 2/1m, by: {entry: plan, pro: 100/1m, none: 0},
+     holds: 1m}
   - name: calls
     key: [tenant, user]
     max: 2/1m
@@ -23,7 +24,11 @@ func TestClaimsOfFile(t *testing.T) {
   - {name: budget, key: [tenant], max: 3/1m, charge: always, warn: 50%}
   - {name: closed, key: [tenant], max: 0}
   - {name: open, key: [tenant], max: unlimited}
+  - {name: blocked, key: [tenant], max: 1h, algorithm: block,
+     except: [{when: {tenant: short}, max: 1m}, {when: {tenant: long}, max: 2h}]}
+  - {name: pairs, key: [one, two], max: 3/1m, holds: 1m}
 `
+	long := strings.Repeat("k", 512)
 	claim := func(limit, more string) string {
 		return fmt.Sprintf(`{"claims":[{"limit":%q,%s}]}`, limit, more)
 	}
@@ -60,6 +65,42 @@ func TestClaimsOfFile(t *testing.T) {
 			{"/v1/renew", `{"id":"$1","total":50}`, 200, ""},
 			{"/v1/settle", `{"id":"$2","used":70}`, 204, ""},
 			{"/v1/decide", claim("units", pro), 200, "limit=100 remaining=29"},
+		},
+		"a peek says that what is always charged is refused": {
+			{"/v1/peek", claim("budget", tenant+`,"n":4`), 200, "allowed=false"},
+			{"/v1/decide", claim("budget", tenant+`,"n":4`), 429, "allowed=false"},
+		},
+		"a block is as long as the key allows": {
+			{"/v1/block", `{"limit":"blocked","key":"t","for_ms":3600001}`, 422, "at most 1h"},
+			{"/v1/block", `{"limit":"blocked","key":"short","for_ms":60001}`, 422, "at most 1m"},
+			{"/v1/block", `{"limit":"blocked","key":"long","for_ms":7200000}`, 200, ""},
+		},
+		"what never fits binds": {
+			{"/v1/decide", claim("budget", tenant+`,"n":3`), 200, "remaining=0"},
+			{"/v1/decide", `{"claims":[{"limit":"budget","key":"t"},{"limit":"closed","key":"t"}]}`,
+				429, "never=true"},
+		},
+		"the longest key": {
+			{"/v1/decide", fmt.Sprintf(`{"hold_ms":0,"descriptor":{"one":%q,"two":%q}}`,
+				long, long), 200, "remaining=2"},
+			{"/v1/renew", `{"id":"$1","total":2}`, 200, ""},
+			{"/v1/settle", `{"id":"$1","used":2}`, 204, ""},
+			{"/v1/decide", claim("pairs", fmt.Sprintf(`"key":"%s/%s"`, long, long)), 200,
+				"remaining=0"},
+			{"/v1/reset", fmt.Sprintf(`{"limit":"pairs","key":"%s/%s"}`, long, long), 204, ""},
+		},
+		"a rate of no units holds no more": {
+			{"/v1/decide", `{"hold_ms":0,` + claim("units", pro)[1:], 200, ""},
+			{"/v1/renew",
+				`{"id":"$1","total":[{"limit":"units","n":2,"entries":{"plan":"none"}}]}`,
+				422, "is 0."},
+			{"/v1/settle", `{"id":"$1","used":1}`, 204, ""},
+		},
+		"a total that is held already fits": {
+			{"/v1/decide", `{"hold_ms":0,"claims":[{"limit":"units",` + pro + `,"n":50},` +
+				`{"limit":"units","key":"u","entries":{"plan":"pro"}}]}`, 200, ""},
+			{"/v1/renew", `{"id":"$1","total":[{"limit":"units","key":"t","n":50},` +
+				`{"limit":"units","key":"u","n":2,"entries":{"plan":""}}]}`, 200, ""},
 		},
 		"nothing but a decision needs the plan": {
 			{"/v1/peek", claim("units", tenant), 200, "limit=2 remaining=2"},

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,7 +32,7 @@ func (a *API) decide(q *query) (answer, *problem.Problem) {
 	if p != nil {
 		return answer{}, p
 	}
-	opts.Client, opts.Stop = q.client, a.ready.Draining()
+	opts.Client, opts.Stop, opts.MostHeld = q.client, a.ready.Draining(), maxClaims
 	return a.decideDemand(q, &d, opts)
 }
 
@@ -57,11 +56,10 @@ func (a *API) decideDemand(
 	opts.Together = d.requests[0].Limit != "" // as whoever names limits expects
 	decided, err := a.decider.Decide(q, d.requests, opts)
 	switch {
+	case errors.Is(err, decision.ErrMostHeld):
+		return answer{}, tooManyClaims
 	case err != nil:
 		return answer{}, a.failDecision(q.path, err, d)
-	case decided.ID != "" && !canBeSentBack(&decided):
-		a.drop(q, decided.ID)
-		return answer{}, tooManyClaims
 	}
 	return decidedAnswer(refused, &decided), nil
 }
@@ -141,22 +139,6 @@ func (a *API) limitsOf(requests []decision.Request) (names []string) {
 	return names
 }
 
-// canBeSentBack reports whether the daemon would accept the id of a decision again.
-func canBeSentBack(d *decision.Decision) bool {
-	n := 0
-	for _, part := range d.Parts {
-		n += len(part.Statuses)
-	}
-	return n <= maxClaims && len(d.ID) <= maxID
-}
-
-// drop ends what an id holds. If it fails, the holds time out.
-func (a *API) drop(ctx context.Context, id string) {
-	if r, err := a.decider.Resume(id); err == nil {
-		_ = r.Cancel(ctx)
-	}
-}
-
 // decidedBody is the answer to a decision: the state of the limit that binds, with whether all
 // admit, and that of each limit that applies.
 type decidedBody struct {
@@ -198,7 +180,10 @@ func decidedAnswer(refused int, d *decision.Decision) answer {
 	if len(results) == 0 {
 		return answer{status: http.StatusOK, body: unboundBody{d.Allowed, all}}
 	}
-	binding := ratelimit.Binding(results)
+	binding := slices.IndexFunc(states, func(s LimitState) bool { return s.Never })
+	if binding < 0 {
+		binding = ratelimit.Binding(results)
+	}
 	body := decidedBody{d.ID, states[binding], all}
 	body.Allowed = d.Allowed
 	answered := answer{status: http.StatusOK, body: body}

@@ -20,7 +20,7 @@ const (
 	maxClaims      = 16
 	maxDescriptors = 16
 	maxEntries     = 32
-	maxKey         = 1 << 10  // bytes of a key
+	maxKey         = 1025     // bytes of a key: those of rules.Key are no longer
 	maxID          = 48 << 10 // bytes; a body of MaxBody has room for it
 )
 

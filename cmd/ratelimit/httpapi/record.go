@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
@@ -62,14 +63,20 @@ func (a *API) block(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	l, p := a.target("The request", &body, block)
+	var longest time.Duration
+	if p == nil {
+		longest = l.Rate.Window
+		if v := a.decider.Set().OfKey(l.Name, *body.key); v != nil {
+			longest = v.Rate.Window
+		}
+	}
 	switch {
 	case p != nil:
 	case ms == nil || *ms < 1:
 		p = invalid(integerRule("for_ms", 1, driver.MaxUnits))
-	case *ms > l.Rate.Window.Milliseconds():
-		longest := algorithm.Blocking(l.Name, l.Rate.Window).Limit()
-		p = exceeds(`"for_ms"`, longest)
-		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", longest.Window)
+	case *ms > longest.Milliseconds():
+		p = exceeds(`"for_ms"`, algorithm.Blocking(l.Name, longest).Limit())
+		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", longest)
 	}
 	if p != nil {
 		return answer{}, p

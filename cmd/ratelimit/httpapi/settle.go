@@ -173,10 +173,12 @@ func (a *API) extension(
 	}
 	claims, _ = a.numbered(held, total)
 	for _, c := range claims {
-		if c.N > c.Limiter.Max() {
+		switch has := unitsOf(held, c); {
+		case c.N <= has: // the limit may be lower by now
+		case c.N > c.Limiter.Max():
 			return held, nil, exceeds(`"total"`, c.Limiter.Limits()[0])
-		}
-		if c.N -= unitsOf(held, c); c.N > 0 {
+		default:
+			c.N -= has
 			more = append(more, c)
 		}
 	}
@@ -205,10 +207,12 @@ func (a *API) resume(
 		return nil, invalidID
 	}
 	r, err := a.decider.Resume(*id, extend...)
-	if wrong := (*decision.RequestError)(nil); errors.As(err, &wrong) {
-		return nil, missingEntry(`"total"`, wrong)
-	}
+	wrong := (*decision.RequestError)(nil)
 	switch {
+	case errors.Is(err, driver.ErrExceedsLimit) && errors.As(err, &wrong):
+		return nil, exceeds(`"total"`, wrong.Limit)
+	case errors.As(err, &wrong):
+		return nil, missingEntry(`"total"`, wrong)
 	case errors.Is(err, ratelimit.ErrUnknownLimit):
 		return nil, unknownLimit("The id")
 	case err != nil:

@@ -106,7 +106,7 @@ func valuesOf(key string, n int) (values []string, known []bool) {
 	return values, known
 }
 
-// unescape undoes appendValue.
+// unescape undoes appendValue, which makes no other part of the same value.
 func unescape(part string) (value string, ok bool) {
 	switch part {
 	case "":
@@ -115,5 +115,5 @@ func unescape(part string) (value string, ok bool) {
 		return "", true
 	}
 	value, err := url.PathUnescape(part)
-	return value, err == nil
+	return value, err == nil && string(appendValue(nil, value)) == part
 }

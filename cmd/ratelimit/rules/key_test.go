@@ -87,7 +87,7 @@ func TestValuesOfKey(t *testing.T) {
 			}
 		}
 	})
-	for _, key := range []string{"a/b", "100%", "%zz", "/", "a/"} {
+	for _, key := range []string{"a/b", "100%", "%zz", "/", "a/", "%61", "%2f"} {
 		if got, known := valuesOf(key, 1); !known[0] || got[0] != key {
 			t.Errorf("%q: %q %v", key, got, known)
 		}
