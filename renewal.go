@@ -26,8 +26,8 @@ var began = time.Now()
 // renewAgain is the pause after a renewal that has failed.
 const renewAgain = time.Second
 
-// Renew holds what is held for d more, from 1/16 to 16 times the time-out of each hold; 0 is Hold
-// of the claim, or the time-out. It never shortens a hold. A reservation renews itself: Renew is
+// Renew holds what is held for d more, from 1/16 to 16 times the time-out of each hold; 0 is
+// HoldTimeout of the claim, or of the algorithm. It never shortens a hold. A reservation renews itself: Renew is
 // for holds that are to outlive it, such as those of a token.
 //
 // Renew works even if ctx has ended, and no policy applies. The error is [ErrNotHeld] if nothing is
@@ -60,8 +60,8 @@ func (s *state) renewLaterLocked() {
 	}
 }
 
-// renewAfterLocked renews the holds after a pause, and not when it was last to do so. A reservation
-// that nobody refers to any more is lost then.
+// renewAfterLocked renews the holds after a pause, in place of the timer that was set before. A
+// reservation that nobody refers to any more is lost then.
 func (s *state) renewAfterLocked(pause time.Duration) {
 	if s.renewal != nil {
 		s.renewal.Stop()

@@ -49,13 +49,14 @@ type Reservation struct {
 // A state is what a Reservation and its timers share. The timers refer to the state alone, so that
 // they notice when the program has dropped the Reservation.
 type state struct {
-	// Read only, once the reservation is made. Limiters and keys of claims are too.
+	// Read only, once the reservation is made.
 	id          uint64
 	results     []Result // of the first call, one for each limit
 	reservation weak.Pointer[Reservation]
 
-	// mu guards all that follows, and is held while the store and the observers are called. The
-	// locks of waitQueues are taken within it.
+	// mu guards all that follows but limiters and keys of claims, which are read only too. It is
+	// held while the store and the observers are called, and the locks of waitQueues are taken
+	// within it.
 	mu     sync.Mutex
 	claims []Claim // N is what was reserved, extensions included
 	holds  []hold  // one for each claim
@@ -81,7 +82,7 @@ const (
 	canceled // but not settled yet: the store has failed
 	settled
 	tokened // a token has taken its place
-	lost    // it renews nothing, and may still be settled or extended
+	lost    // of stopLocked only: it may still be settled or extended, so ended stays as it was
 )
 
 func newReservation(id uint64, claims []Claim) *Reservation {

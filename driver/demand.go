@@ -18,7 +18,7 @@ const (
 	OpForce
 	// OpReset deletes the state, holds included. It is always allowed.
 	OpReset
-	// OpHold makes ID hold N units for Hold. Units that are held count against the limit, and are
+	// OpHold makes ID hold N units for HoldTimeout. Units that are held count against the limit, and are
 	// not recorded. It is admitted if N fit beside all else, or if ID holds N or more. It never
 	// reduces the units that ID holds, nor the time for which it holds them, so it may be repeated.
 	// With N = 0 it is always allowed: it renews what ID holds, or held until it timed out, whether

@@ -1,4 +1,4 @@
-// Command ratelimit serves rate-limit decisions over HTTP.
+// Command ratelimit serves rate-limit decisions over HTTP and gRPC.
 // Package command documents it, and package serverstore the URLs of its stores.
 package main
 

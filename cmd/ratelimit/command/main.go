@@ -1,7 +1,7 @@
-// Package command is the command ratelimit, which serves rate-limit decisions over HTTP, and checks
-// and explains files of limits (package inspect). A program that calls [Main] is that command with
-// the stores that it imports; cmd/ratelimit imports all stores of the module
-// github.com/truewindow/ratelimit.
+// Package command is the command ratelimit, which serves rate-limit decisions over HTTP and gRPC
+// (package daemon), and checks and explains files of limits (package inspect). A program that calls
+// [Main] is that command with the stores that it imports; cmd/ratelimit imports all stores of the
+// module github.com/truewindow/ratelimit.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit validate limits.yaml
@@ -24,6 +24,7 @@
 //	POST /v1/explain                            which limits apply to a descriptor: 200
 //	GET  /v1/openapi.yaml                       a description of the requests (OpenAPI 3.1)
 //	GET  /v1/top-keys                           the keys that are refused most, with --top-keys=N
+//	GET  /dashboard/                            the page of limits and keys
 //	GET  /metrics                               metrics for Prometheus
 //	GET  /healthz                               200 while the process is up
 //	GET  /readyz                                200 while it should get requests
@@ -93,10 +94,9 @@ const (
 	exitRefused = 3 // take or peek: the limits refuse it
 )
 
-// commandLine is what kong parses: one field for each command, whose type has a Run method. Those
-// that ask a service share a file.
+// commandLine is what kong parses: one field for each command, whose type has a Run method.
 type commandLine struct {
-	Serve    daemon.Serve     `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
+	Serve    daemon.Serve     `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP and gRPC."`
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
 	Explain  explainCmd       `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits: a daemon with an HTTP API."),
+		kong.Description("Exact rate limits: a daemon for HTTP and gRPC, and commands that ask it."),
 		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),

@@ -25,6 +25,7 @@ import (
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
+// Serve is "ratelimit serve": its flags, and what Validate reads of files and variables.
 type Serve struct {
 	Config    string    `env:"CONFIG" placeholder:"FILE"`
 	Store     string    `env:"STORE" placeholder:"URL"`
@@ -76,7 +77,8 @@ type Serve struct {
 	anyHost []string
 }
 
-// Validate is called by kong when it has parsed the command line.
+// Validate is called by kong when it has parsed the command line. It reads the files of limits, and
+// sets what they and the variables of envoyproxy/ratelimit say.
 func (c *Serve) Validate() error {
 	if err := c.readConfig(); err != nil {
 		return err
@@ -157,7 +159,7 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var inForce *limits // before the page is served
+	var inForce *limits // set below: the page asks for it only when it is served
 	page, err := c.newPage(
 		store, top, &credentials.Rights, hash, func() *limits { return inForce }, log)
 	if err != nil {

@@ -3,48 +3,173 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
-	"github.com/truewindow/ratelimit/backend/serverstore"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/layer"
 )
 
-// mayFail reports whether the store at a URL can be unavailable. Only the store in memory cannot.
-func mayFail(url string) bool {
-	u, err := backend.ParseURL(url)
-	return err != nil || u.Scheme != "memory"
+// onFailure is what the daemon does while the server is unavailable.
+type onFailure string
+
+const (
+	failClosed onFailure = "closed"
+	failOpen   onFailure = "open"
+	failLocal  onFailure = "local"
+)
+
+func (f *onFailure) UnmarshalText(text []byte) error {
+	*f = onFailure(text)
+	switch *f {
+	case "", failClosed, failOpen, failLocal:
+		return nil
+	}
+	return fmt.Errorf("%q is not closed, open or local", text)
 }
 
-// checkStore probes the server of the store. It returns an error if the server is of the wrong type
-// or refuses the user. Other failures may be temporary and are only logged. probe is for the
-// readiness; it is nil if requests are answered while the store is unavailable.
-func (c *Serve) checkStore(
-	ctx context.Context, store *backend.Store, log *slog.Logger,
-) (probe func(context.Context) error, err error) {
-	if !mayFail(c.Store) {
-		return nil, nil
+// policy returns the policy of the limiter. For local decisions it is FailClosed: the store makes
+// them.
+func (f onFailure) policy() ratelimit.Policy {
+	if f == failOpen {
+		return ratelimit.FailOpen
 	}
-	if c.OnFailure == failClosed {
-		probe = func(ctx context.Context) error {
-			_, err := store.Probe(ctx)
-			return err
-		}
+	return ratelimit.FailClosed
+}
+
+var (
+	errNoPolicy = errors.New("a store on a server needs --on-failure, which has no default. " +
+		"While the server is unavailable, closed answers 503; open admits everything; local, " +
+		"with --instances=N, lets each of N processes admit its share of the limit")
+	errNoInstances = errors.New("--on-failure=local needs --instances=N, or instances in " +
+		"the file: the number of processes that share the server, each of which admits one N-th " +
+		"of every limit")
+)
+
+// errNoInstances returns the error, at its position if a file says local.
+func (c *Serve) errNoInstances() error {
+	if c.loaded == nil || c.loaded.File == nil {
+		return errNoInstances
 	}
-	ctx, cancel := context.WithTimeout(ctx, httpapi.ProbeTimeout)
-	defer cancel()
-	server, err := store.Probe(ctx)
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, serverstore.ErrDenied) {
+	said := c.loaded.File.OnFailure
+	if said.Value != string(failLocal) {
+		return errNoInstances
+	}
+	return fmt.Errorf("%v: %w", said.At, errNoInstances)
+}
+
+// localInstances returns how many processes decide locally while the server is unavailable, or 0.
+func (c *Serve) localInstances() int {
+	if c.OnFailure == failLocal && mayFail(c.Store) {
+		return c.Instances
+	}
+	return 0
+}
+
+// A guardedStore is the store of a service with the layers around it.
+type guardedStore struct {
+	*backend.Store                 // all layers included
+	breaker        *layer.Breaker  // nil for a store that does not fail
+	local          *layer.Degraded // nil without local decisions
+}
+
+// openStore opens the store, with a breaker around one on a server, so that callers do not wait for
+// a server that fails, and with --on-failure=local a Degraded store around both. Calls over gRPC
+// have less time than others, between both.
+func (c *Serve) openStore(ctx context.Context, log *slog.Logger) (*guardedStore, error) {
+	s, err := backend.Open(ctx, c.Store)
+	if err != nil {
 		return nil, err
 	}
+	guarded, err := c.guard(s, log)
 	if err != nil {
-		log.Error("the store cannot decide: --on-failure applies until it can",
-			"error", err)
-		return probe, nil
+		return nil, errors.Join(err, s.Close())
 	}
-	log.Info("the store answers", "server", server.Name, "version", server.Version)
-	for _, warning := range server.Warnings {
-		log.Warn(warning)
+	return guarded, nil
+}
+
+func (c *Serve) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error) {
+	g := &guardedStore{Store: s}
+	if !mayFail(c.Store) {
+		return g, nil
 	}
-	return probe, nil
+	var err error
+	g.breaker, err = layer.NewBreaker(s.Store, &layer.BreakerOptions{
+		Failures: c.BreakerFailures,
+		Pause:    c.BreakerPause,
+		OnChange: func(from, to layer.BreakerState) {
+			logBreaker(log, from, to, g.breaker.Stats().LastFailure)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Store = g.breaker
+	if c.grpcTimeout > 0 {
+		if s.Store, err = envoy.NewTimely(g.breaker, c.grpcTimeout); err != nil {
+			return nil, err
+		}
+	}
+	if c.OnFailure != failLocal {
+		return g, nil
+	}
+	g.local, err = layer.NewDegraded(s.Store, &layer.DegradedOptions{
+		Instances: c.Instances,
+		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.warnOfNoShare(log)
+	s.Store = g.local
+	return g, nil
+}
+
+// Close closes the layers and the store.
+func (g *guardedStore) Close() error {
+	var err error
+	if g.local != nil {
+		err = g.local.Close()
+	}
+	return errors.Join(err, g.Store.Close())
+}
+
+// warnOfNoShare warns of limits of which each process admits nothing locally, because its share is
+// rounded down to 0.
+func (c *Serve) warnOfNoShare(log *slog.Logger) {
+	for _, l := range slices.Concat(c.Limit, c.InFlight) {
+		if int64(c.Instances) > l.Max {
+			log.Warn("while the server is unavailable, every request for this limit gets 503: "+
+				"--instances is more than its units, so no process has a share",
+				"limit", config.WithName(l).Name, "max", l.Max, "instances", c.Instances)
+		}
+	}
+}
+
+// logBreaker logs that the breaker opened, after failure, or closed. The trials of an open breaker,
+// one in each pause, are for debugging.
+func logBreaker(log *slog.Logger, from, to layer.BreakerState, failure error) {
+	switch {
+	case from == layer.BreakerClosed:
+		log.Warn("the breaker is open: the store fails and is not called",
+			envoy.WithSetting(failure, "breaker", string(to), "error", failure)...)
+	case to == layer.BreakerClosed:
+		log.Info("the breaker is closed: the store answers again", "breaker", string(to))
+	case from == layer.BreakerHalfOpen:
+		log.Debug("the trial failed", "breaker", string(to), "error", failure)
+	default:
+		log.Debug("the breaker sends the store one demand as a trial", "breaker", string(to))
+	}
+}
+
+func logLocal(log *slog.Logger, unavailable bool) {
+	if unavailable {
+		log.Warn("the store is unavailable: deciding locally")
+	} else {
+		log.Info("the store is available again: it decides")
+	}
 }

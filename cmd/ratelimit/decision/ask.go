@@ -158,8 +158,8 @@ func (p *plan) setResults(results []ratelimit.Result) {
 	}
 }
 
-// oneByOne takes the units of each claim alone, in order, until one is refused. A limit that is
-// used up already refuses before that.
+// oneByOne takes the units of each claim alone, in order, until one is refused. It peeks at all but
+// the first before, so that a limit that is used up refuses before anything is taken.
 func (p *plan) oneByOne(ctx context.Context) error {
 	p.decider.counters.oneByOne.Add(1)
 	peeked := p.claimed[1:]

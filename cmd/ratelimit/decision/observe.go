@@ -35,7 +35,8 @@ func Admitting(ctx context.Context) context.Context {
 }
 
 // Takes returns an observer for which peeks that admit or refuse a call are takes of no units:
-// those of a call of no units, those under blocks, and those of [Admitting].
+// those of a call of no units, those under blocks, and those of [Admitting]. A peek that refuses
+// what would be taken one by one is a take of its units.
 func Takes(observe func(context.Context, ratelimit.Observation)) observeFunc {
 	return func(ctx context.Context, o ratelimit.Observation) {
 		if o.Op == driver.OpPeek {

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
@@ -68,19 +67,4 @@ func (p *plan) matchNamed(request int, r *Request) error {
 		return nil
 	}
 	return &wrong
-}
-
-// HoldRange returns the least and the longest time for which a hold under an algorithm may be held,
-// or zeros if it has no holds.
-func HoldRange(a driver.Algorithm) (least, longest time.Duration) {
-	if h, ok := a.(driver.Holder); ok {
-		return h.HoldTimeout() / 16, h.HoldTimeout() * 16
-	}
-	return 0, 0
-}
-
-// MayHold reports whether a hold under an algorithm may last for d; 0 is the time-out of the limit.
-func MayHold(a driver.Algorithm, d time.Duration) bool {
-	least, longest := HoldRange(a)
-	return d == 0 || least <= d && d <= longest
 }

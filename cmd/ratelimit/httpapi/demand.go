@@ -49,7 +49,7 @@ func (c *claimBody) target() fields {
 
 // claimList returns the field of a list of claims.
 func claimList(dst *[]claimBody, r rule) field {
-	return bodyList(dst, r, tooManyClaims, where, (*claimBody).fields)
+	return bodyList(dst, r, maxClaims, tooManyClaims, where, (*claimBody).fields)
 }
 
 // where names the claim at index i in the details of a problem.
@@ -67,12 +67,13 @@ func (d *describedBody) fields() fields {
 	}
 }
 
-// bodyList returns the field of a list of 1 to 16 objects, whose place names each in problems.
+// bodyList returns the field of a list of 1 to most objects, whose place names each in problems.
 func bodyList[T any](
-	dst *[]T, r rule, tooMany *problem.Problem, place func(int) string, of func(*T) fields,
+	dst *[]T, r rule, most int, tooMany *problem.Problem, place func(int) string,
+	of func(*T) fields,
 ) field {
 	read := list(r, func(dec *json.Decoder) *problem.Problem {
-		if len(*dst) == maxClaims {
+		if len(*dst) == most {
 			return tooMany
 		}
 		var body T
@@ -147,7 +148,7 @@ func (d *demandBody) addTo(f fields) {
 	f["claims"] = claimList(&d.claims, text(`"claims" must be a list of at least one claim.`))
 	f["descriptor"] = entriesField("descriptor", &d.descriptor)
 	f["descriptors"] = bodyList(&d.descriptors,
-		text(`"descriptors" must be a list of at least one descriptor.`),
+		text(`"descriptors" must be a list of at least one descriptor.`), maxDescriptors,
 		invalid(fmt.Sprintf("There are more than %d descriptors.", maxDescriptors)),
 		func(i int) string { return fmt.Sprintf("descriptors[%d]", i) }, (*describedBody).fields)
 }

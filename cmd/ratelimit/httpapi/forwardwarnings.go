@@ -70,7 +70,7 @@ func (f *ForwardAuth) checkValue(r *http.Request, source, value string) {
 	}
 }
 
-// Stats are counts of requests of proxies since the start.
+// ForwardStats are counts of requests of proxies since the start.
 type ForwardStats struct {
 	Missing        map[string]int64 // without an entry that limits need, by its source
 	TrustedClients int64            // of clients in a network of --trusted-proxy

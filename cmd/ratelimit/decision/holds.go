@@ -2,6 +2,7 @@ package decision
 
 import (
 	"context"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
@@ -70,4 +71,19 @@ func (r *renewed) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.
 		r.units = append(r.units, res.Units)
 	}
 	return err
+}
+
+// HoldRange returns the least and the longest time for which a hold under an algorithm may be held,
+// or zeros if it has no holds.
+func HoldRange(a driver.Algorithm) (least, longest time.Duration) {
+	if h, ok := a.(driver.Holder); ok {
+		return h.HoldTimeout() / 16, h.HoldTimeout() * 16
+	}
+	return 0, 0
+}
+
+// MayHold reports whether a hold under an algorithm may last for d; 0 is the time-out of the limit.
+func MayHold(a driver.Algorithm, d time.Duration) bool {
+	least, longest := HoldRange(a)
+	return d == 0 || least <= d && d <= longest
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,14 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
@@ -225,187 +219,5 @@ func TestRefusalsOfCredentials(t *testing.T) {
 	if lines := tracedLines(t, log.String(),
 		"request refused: it has no right"); len(lines) != 1 || lines[0].Status != 403 {
 		t.Errorf("without tokens: %s", log)
-	}
-}
-
-// TestRequestsBeforeAccessAreCounted: what is refused before a handler is counted under a known
-// route and method, whatever a stranger sends.
-func TestRequestsBeforeAccessAreCounted(t *testing.T) {
-	base, _, _ := start(t, "--limit=tokens=2/1h",
-		"--read-token-file="+apitest.TokenFile(t, apitest.Token))
-	send := func(method, path string, header http.Header, body string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(
-			t.Context(), method, base+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = header
-		req.Host = header.Get("Host")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-	}
-	read := http.Header{"Authorization": {"Bearer " + apitest.Token}}
-	send("POST", "/v1/force", http.Header{}, "{}")
-	send("GET", "/metrics", http.Header{}, "")
-	send("GET", "/dashboard/secret-key", http.Header{}, "")
-	send("GET", "/v1/top-keys", http.Header{"Host": {"elsewhere.example"}}, "")
-	send("BREW", "/v1/top-keys", http.Header{"Host": {"elsewhere.example"}}, "")
-	send("POST", "/v1/decide", http.Header{"Sec-Fetch-Site": {"cross-site"}}, "{}")
-	send("GET", "/secret-key", http.Header{}, "")
-	send("PUT", "/v1/decide", http.Header{}, "{}")
-	send("POST", "/v1/decide", http.Header{}, strings.Repeat(" ", httpapi.MaxBody+1))
-	send("GET", "/dashboard/", read, "")
-	for _, head := range []string{
-		"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 1<<20),
-		"GET /healthz HTTP/1.1\r\nHost: a b\r\n\r\n", "no request\r\n\r\n",
-	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() { _, _ = io.WriteString(conn, head) }()
-		line, _ := bufio.NewReader(conn).ReadString('\n')
-		if !strings.Contains(line, " 4") {
-			t.Errorf("%.30q: %q", head, line)
-		}
-		_ = conn.Close()
-	}
-	shown := func() string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = read
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	const failed = `ratelimit_connections_failed_total{error_type="request",` +
-		`network_protocol_name="http"} 3`
-	for !strings.Contains(shown(), failed) {
-		runtime.Gosched()
-	}
-	const count = `http_server_request_duration_seconds_count method="`
-	apitest.WantSeries(t, shown(), map[string]string{
-		count + `POST" route="/v1/force" "401"`:      "1",
-		count + `GET" route="/metrics" "401"`:        "1",
-		count + `GET" route="/dashboard/" "401"`:     "1",
-		count + `GET" route="/dashboard/" "200"`:     "1",
-		count + `GET" route="/v1/top-keys" "421"`:    "1",
-		count + `_OTHER" route="/v1/top-keys" "421"`: "1",
-		count + `POST" route="/v1/decide" "403"`:     "1",
-		count + `GET" route="other" "404"`:           "1",
-		count + `_OTHER" route="/v1/decide" "405"`:   "1",
-		count + `POST" route="/v1/decide" "413"`:     "1",
-		`ratelimit_connections_failed_total "tls"`:   "0",
-		`ratelimit_connections_failed_total "grpc"`:  "0",
-		`ratelimit_connections_failed_total "reques`: "3",
-	})
-	checkSecrets(t, shown())
-}
-
-// TestFailedHandshakesAreCounted: so are clients without a certificate, of HTTP and gRPC.
-func TestFailedHandshakesAreCounted(t *testing.T) {
-	a := apitest.NewAuthority(t)
-	a.Issue("server")
-	a.Issue("client")
-	base, log, _ := start(t, "--tls-cert="+a.Path("server.pem"), "--tls-key="+a.Path("server.key"),
-		"--tls-client-ca="+a.Path("ca.pem"), "--grpc-addr=127.0.0.1:0")
-	base = strings.Replace(base, "http:", "https:", 1)
-	if res, err := a.Client("").Get(base + "/healthz"); err == nil {
-		_ = res.Body.Close()
-		t.Error("a client without a certificate got an answer")
-	}
-	conn, err := grpc.NewClient(othersLogged.FindStringSubmatch(log.String())[1],
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := healthpb.NewHealthClient(conn).Check(
-		t.Context(), new(healthpb.HealthCheckRequest)); err == nil {
-		t.Error("a client without TLS got an answer")
-	}
-	client := a.Client("client")
-	for {
-		shown := apitest.ScrapeWith(t, client, base)
-		if strings.Contains(shown, `{error_type="tls",network_protocol_name="http"} 1`) &&
-			!strings.Contains(shown, `{error_type="tls",network_protocol_name="grpc"} 0`) {
-			return
-		}
-		runtime.Gosched()
-	}
-}
-
-// TestRequestsOnAddrAreCounted: those that only --admin-addr answers are counted too.
-func TestRequestsOnAddrAreCounted(t *testing.T) {
-	base, log, _ := start(t, "--admin-addr=127.0.0.1:0")
-	post(t, base+"/v1/reset", `{"key":"secret-key"}`)
-	admin := othersLogged.FindStringSubmatch(log.String())[1]
-	apitest.WantSeries(t, apitest.Scrape(t, "http://"+admin), map[string]string{
-		`http_server_request_duration_seconds_count route="/v1/reset" "404"`: "1"})
-}
-
-// TestRetryAfterOfFailures: each 503 says when to try again, and no other status does.
-func TestRetryAfterOfFailures(t *testing.T) {
-	healthy, _, _ := start(t, "--limit=tokens=9/1h")
-	for _, path := range []string{"/readyz", "/nothing"} {
-		res, err := http.Get(healthy + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if got := res.Header.Get("Retry-After"); got != "" {
-			t.Errorf("%s: %d, Retry-After %q", path, res.StatusCode, got)
-		}
-	}
-	_, answer := post(t, healthy+"/v1/decide", apitest.Hold("tokens"))
-	var held struct{ ID string }
-	if err := json.Unmarshal([]byte(answer), &held); err != nil {
-		t.Fatal(err)
-	}
-	for pause, want := range map[string]string{"500ms": "1", "2500ms": "3"} {
-		base, _, _ := start(t, "--limit=tokens=9/1h", "--on-failure=closed", "--block=blocked=1h",
-			"--breaker-pause="+pause, "--entry=key=client", "--store=redis://"+unusedAddr(t))
-		for _, tt := range []struct{ path, body string }{
-			{"/v1/decide", apitest.Of("tokens")}, {"/v1/decide", `{"descriptor":{"key":"a"}}`},
-			{"/v1/decide", apitest.Hold("tokens")}, {"/v1/peek", apitest.Of("tokens")},
-			{"/v1/settle", fmt.Sprintf(`{"id":%q}`, held.ID)},
-			{"/v1/renew", fmt.Sprintf(`{"id":%q}`, held.ID)},
-			{"/v1/force", apitest.One("tokens", `"n":1`)},
-			{"/v1/block", apitest.One("blocked", `"for_ms":1`)},
-			{"/v1/reset", apitest.One("tokens", "")}, {"/v1/check", ""}, {"/readyz", ""},
-		} {
-			method := http.MethodPost
-			if tt.body == "" {
-				method = http.MethodGet
-			}
-			req, err := http.NewRequestWithContext(
-				t.Context(), method, base+tt.path, strings.NewReader(tt.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+apitest.Token)
-			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
-			if got := res.Header.Get("Retry-After"); got != want ||
-				res.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("%s: %d, Retry-After %q, want %s", tt.path, res.StatusCode, got, want)
-			}
-		}
 	}
 }
