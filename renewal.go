@@ -27,8 +27,8 @@ var began = time.Now()
 const renewAgain = time.Second
 
 // Renew holds what is held for d more, from 1/16 to 16 times the time-out of each hold; 0 is
-// HoldTimeout of the claim, or of the algorithm. It never shortens a hold. A reservation renews itself: Renew is
-// for holds that are to outlive it, such as those of a token.
+// HoldTimeout of the claim, or of the algorithm. It never shortens a hold. A reservation renews
+// itself: Renew is for holds that are to outlive it, such as those of a token.
 //
 // Renew works even if ctx has ended, and no policy applies. The error is [ErrNotHeld] if nothing is
 // held any more, and wraps [ErrInvalid] if d is out of range or the reservation has ended.

@@ -18,11 +18,12 @@ const (
 	OpForce
 	// OpReset deletes the state, holds included. It is always allowed.
 	OpReset
-	// OpHold makes ID hold N units for HoldTimeout. Units that are held count against the limit, and are
-	// not recorded. It is admitted if N fit beside all else, or if ID holds N or more. It never
-	// reduces the units that ID holds, nor the time for which it holds them, so it may be repeated.
-	// With N = 0 it is always allowed: it renews what ID holds, or held until it timed out, whether
-	// that fits or not, and does nothing for an ID without a hold. It needs a [Holder].
+	// OpHold makes ID hold N units for HoldTimeout. Units that are held count against the limit,
+	// and are not recorded. It is admitted if N fit beside all else, or if ID holds N or more. It
+	// never reduces the units that ID holds, nor the time for which it holds them, so it may be
+	// repeated. With N = 0 it is always allowed: it renews what ID holds, or held until it timed
+	// out, whether that fits or not, and does nothing for an ID without a hold. It needs a
+	// [Holder].
 	OpHold
 	// OpSettle ends the hold of ID and records N units, whether they fit or not; 0 records none. It
 	// is always allowed. Without a hold of ID it records nothing, so it may be repeated. A log

@@ -696,9 +696,10 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestRaces plays a server whose states change while rechecks are in flight, at one state or at two.
-// A state has a version, which a refusal has in Remaining: once the server has reported a change, no
-// refusal from before may be returned. Bounds hold at every moment, and in the end nothing is left.
+// TestRaces plays a server whose states change while rechecks are in flight, at one state or at
+// two. A state has a version, which a refusal has in Remaining: once the server has reported a
+// change, no refusal from before may be returned. Bounds hold at every moment, and in the end
+// nothing is left.
 func TestRaces(t *testing.T) {
 	const keys, rounds = 40, 4000
 	c := New(serverstore.OpenOptions{CacheEntries: 30})

@@ -38,7 +38,8 @@ var helpTexts = map[string]map[string]string{
 		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
 			"100000, at GET /v1/top-keys. The default, 0, counts none.",
 		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
-		"addr":           "Address to listen on, or unix:PATH for a socket. Default: 127.0.0.1:8080.",
+		"addr": "Address to listen on, or unix:PATH for a socket. Default: " +
+			"127.0.0.1:8080.",
 		"admin-addr": "Address for what reads or writes: metrics, the page, explain, the most " +
 			"refused keys, force, block and reset. Without it --addr answers them.",
 		"forward-auth": "The proxy that asks at /v1/check: caddy, nginx or traefik, which send " +

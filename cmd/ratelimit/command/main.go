@@ -96,7 +96,7 @@ const (
 
 // commandLine is what kong parses: one field for each command, whose type has a Run method.
 type commandLine struct {
-	Serve    daemon.Serve     `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP and gRPC."`
+	Serve    daemon.Serve     `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions."`
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
 	Explain  explainCmd       `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits: a daemon for HTTP and gRPC, and commands that ask it."),
+		kong.Description("Exact rate limits: a daemon for HTTP and gRPC, and its commands."),
 		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),

@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
 )
 
-// TestReportWithinHold: with --settle-within-hold and without a token, a Report charges nothing, and
-// a Commit at most what is held.
+// TestReportWithinHold: with --settle-within-hold and without a token, a Report charges nothing,
+// and a Commit at most what is held.
 func TestReportWithinHold(t *testing.T) {
 	file := apitest.ConfigFile(t,
 		"limits:\n  - {name: tokens, key: [key], max: 100/1h, holds: 1m}\n")

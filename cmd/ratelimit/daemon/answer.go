@@ -8,8 +8,9 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
-// AnswerBody answers a body for one of the paths of POST as the service would, without one: --config
-// or --limit have the limits, and --store their states. An answer without a text has no body.
+// AnswerBody answers a body for one of the paths of POST as the service would, without one:
+// --config or --limit have the limits, and --store their states. An answer without a text has no
+// body.
 func (c *Serve) AnswerBody(
 	ctx context.Context, path string, body []byte,
 ) (status int, text []byte, err error) {

@@ -21,6 +21,7 @@ type TLSFlags struct {
 	ClientCA string `env:"TLS_CLIENT_CA" placeholder:"FILE"`
 }
 
+// Validate returns an error if a file is named without one that it needs.
 func (f TLSFlags) Validate() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):

@@ -28,7 +28,8 @@ func TestEnvoyTimeout(t *testing.T) {
 	}
 	for _, f := range []chargeFlag{{"", envoy.ChargeEach}, {"d", envoy.ChargeAll}} {
 		c := Serve{EnvoyCharge: []chargeFlag{f}, EnvoyLook: "free"}
-		if err := c.prepareGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
+		err := c.prepareGRPC()
+		if err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
 			t.Errorf("--envoy-charge=%v without --grpc-addr: %v", f, err)
 		}
 	}

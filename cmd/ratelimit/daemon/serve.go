@@ -1,5 +1,6 @@
 // Package daemon is the process of "ratelimit serve": it opens the store, loads the limits,
-// listens, and ends. Package httpapi answers its requests over HTTP, and package envoy those over gRPC.
+// listens, and ends. Package httpapi answers its requests over HTTP, and package envoy those over
+// gRPC.
 package daemon
 
 import (

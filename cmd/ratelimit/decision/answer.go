@@ -2,7 +2,7 @@ package decision
 
 import "github.com/truewindow/ratelimit"
 
-// decision returns the answer of c, and counts it.
+// decision returns the answer of p, and counts it.
 func (p *plan) decision(id string) Decision {
 	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(p.ends))}
 	for i := range p.uses {

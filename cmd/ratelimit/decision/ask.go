@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// decide decides the uses of c, together or those of each request alone.
+// decide decides the uses of p, together or those of each request alone.
 func (p *plan) decide(ctx context.Context) (id string, err error) {
 	if !p.opts.Each {
 		return p.decideGroup(ctx, p.uses)

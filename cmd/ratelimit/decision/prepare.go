@@ -50,9 +50,11 @@ func (p *plan) prepare(u *use) error {
 				ratelimit.ErrInvalid, u.n, driver.MaxUnits))
 		}
 		return nil
-	case u.n > u.limiter.Max() && u.named && !limit.Shadow && !(limit.Always && p.opts.Peek):
-		return u.wrong(driver.ErrExceedsLimit)
 	case u.n > u.limiter.Max():
+		charged := limit.Always && p.opts.Peek // whatever its limit is
+		if u.named && !limit.Shadow && !charged {
+			return u.wrong(driver.ErrExceedsLimit)
+		}
 		u.refuse()
 		return nil
 	}

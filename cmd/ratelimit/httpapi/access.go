@@ -17,6 +17,7 @@ import (
 // A Right is what a request needs.
 type Right uint8
 
+// The rights.
 const (
 	ToDecide Right = iota // everyone may decide, and end what an id holds
 	toRead                // keys and numbers of others

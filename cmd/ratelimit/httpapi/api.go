@@ -178,7 +178,8 @@ func (a answer) write(w http.ResponseWriter) {
 	writeJSON(w, a.status, a.body)
 }
 
-// AnswerBody answers a body for one of the paths of POST outside of a service: with JSON, or nothing.
+// AnswerBody answers a body for one of the paths of POST outside of a service: with JSON, or
+// nothing.
 func (a *API) AnswerBody(ctx context.Context, path string, body []byte) (status int, text []byte) {
 	var v any
 	answered, p := posts[path](a, &query{Context: ctx, client: ctx, path: path, body: body,

@@ -127,7 +127,8 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 	decided, err := a.decider.Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
-		a.failDecision(r.URL.Path, err, &demand{requests, func(int) string { return "The request" }}).Write(w)
+		d := &demand{requests, func(int) string { return "The request" }}
+		a.failDecision(r.URL.Path, err, d).Write(w)
 		return
 	}
 	var items []headers.Item

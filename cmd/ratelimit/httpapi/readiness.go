@@ -41,8 +41,8 @@ func (r *Readiness) Drain() { r.drain() }
 // Draining returns a context that ends when the service drains.
 func (r *Readiness) Draining() context.Context { return r.draining }
 
-// CloseWhileDraining has clients close their connections after an answer while the service drains: one that is
-// still open at the end loses the request that its client sends just then.
+// CloseWhileDraining has clients close their connections after an answer while the service drains:
+// one that is still open at the end loses the request that its client sends just then.
 func (r *Readiness) CloseWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if r.draining.Err() != nil {
