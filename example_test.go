@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -10,6 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func Example() {
@@ -237,4 +239,94 @@ func ExampleLimiter_Reset() {
 	// false <nil>
 	// <nil>
 	// true <nil>
+}
+
+func ExampleParseLimit() {
+	for _, s := range []string{"login=10/s", "search=100/1m30s", "burst=20/500ms",
+		"export=5000/7d", "api=0/s"} {
+		limit, err := ratelimit.ParseLimit(s)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(limit.Name, limit.Max, limit.Window)
+	}
+	// Output:
+	// login 10 1s
+	// search 100 1m30s
+	// burst 20 500ms
+	// export 5000 168h0m0s
+	// ratelimit: invalid limit: Max 0 is not between 1 and 1099511627776
+}
+
+// Limits can be read from JSON, YAML and flags.
+func ExampleLimit_UnmarshalText() {
+	var config struct {
+		Plans map[string][]ratelimit.Limit
+	}
+	err := json.Unmarshal([]byte(`{
+		"plans": {
+			"free": ["burst=2/s", "day=100/d"],
+			"pro":  ["burst=20/s", "day=10000/d"]
+		}
+	}`), &config)
+	fmt.Println(config.Plans["free"], config.Plans["pro"][1].Max, err)
+	// Output: [burst=2/1s day=100/24h0m0s] 10000 <nil>
+}
+
+// awayStore is a store whose server does not answer.
+type awayStore struct{}
+
+func (awayStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (awayStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
+	return ratelimit.ErrUnavailable
+}
+
+// Each use of a limiter can have its own policy.
+func ExampleLimiter_WithPolicy() {
+	closed, err := ratelimit.New(awayStore{}, algorithm.SlidingLog(ratelimit.PerHour("hour", 10)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	open := closed.WithPolicy(ratelimit.FailOpen)
+
+	ctx := context.Background()
+	_, err = closed.Allow(ctx, "login:ann") // better no login than a guessed password
+	fmt.Println(errors.Is(err, ratelimit.ErrUnavailable))
+	res, err := open.Allow(ctx, "search:ann") // better too many searches than none
+	fmt.Println(res.Allowed, res.Source, err)
+	// Output:
+	// true
+	// true open <nil>
+}
+
+// Count decisions with one observer. Do not use the key as a label of the counters: it is user
+// data.
+func ExampleLimiter_WithObserver() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 2)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	counts := make(map[string]int) // with concurrent callers, guard it with a lock
+	limiter = limiter.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+		switch {
+		case o.Err != nil:
+			counts["error"]++
+		case o.Admitted:
+			counts["admitted"]++
+		default:
+			counts["refused"]++
+		}
+	})
+	for _, key := range []string{"user:42", "user:42", "user:42", "user:7", ""} {
+		_, _ = limiter.Allow(context.Background(), key)
+	}
+	fmt.Println(counts)
+	// Output: map[admitted:3 error:1 refused:1]
 }
