@@ -44,6 +44,9 @@ var ErrNotHeld = errors.New("ratelimit: nothing is held for the reservation")
 // A settlement may be repeated after any error, also in another process: one counts.
 type Reservation struct {
 	*state
+	// The runtime keeps the weak pointers to the objects of a span in one list, and a span has a
+	// thousand objects of 8 bytes: without the rest a Reserve takes a fifth longer.
+	_ [120]byte
 }
 
 // A state is what a Reservation and its timers share. The timers refer to the state alone, so that
@@ -86,7 +89,8 @@ const (
 )
 
 func newReservation(id uint64, claims []Claim) *Reservation {
-	r := &Reservation{&state{id: id, claims: claims, holds: make([]hold, len(claims))}}
+	r := &Reservation{state: &state{
+		id: id, claims: claims, holds: make([]hold, len(claims))}}
 	r.reservation = weak.Make(r)
 	return r
 }
