@@ -149,7 +149,7 @@ func mayHold(claims []ratelimit.Claim, d time.Duration) *problem.Problem {
 }
 
 // extension returns the reservation of an ID, and the claims whose total units are more than it
-// has, with what they are more.
+// has, with what they are more. A limit in shadow mode refuses nothing, so it holds no more.
 func (a *API) extension(
 	id *string, total *unitsBody,
 ) (held *ratelimit.Reservation, more []ratelimit.Claim, p *problem.Problem) {
@@ -158,8 +158,12 @@ func (a *API) extension(
 	}
 	claims, p := a.numbered(held, total)
 	var requests []decision.Request
+	shadow := func(c ratelimit.Claim) bool {
+		l := limitOf(a.decider, c.Limiter.Limits()[0].Name)
+		return l != nil && l.Shadow
+	}
 	for _, c := range claims {
-		if limit := c.Limiter.Limits()[0].Name; c.N > unitsOf(held, c) {
+		if limit := c.Limiter.Limits()[0].Name; c.N > unitsOf(held, c) && !shadow(c) {
 			requests = append(requests, decision.Request{
 				Limit: limit, Key: c.Key, Descriptor: total.entries(limit, c.Key)})
 		}
@@ -174,7 +178,7 @@ func (a *API) extension(
 	claims, _ = a.numbered(held, total)
 	for _, c := range claims {
 		switch has := unitsOf(held, c); {
-		case c.N <= has: // the limit may be lower by now
+		case c.N <= has, shadow(c): // the limit may be lower by now
 		case c.N > c.Limiter.Max():
 			return held, nil, exceeds(`"total"`, c.Limiter.Limits()[0])
 		default:

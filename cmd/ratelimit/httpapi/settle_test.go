@@ -18,6 +18,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -479,4 +480,26 @@ func TestUndecidedStaysUndecided(t *testing.T) {
 				"tokens=80 requests=1 calls=2", 0},
 			step{"/v1/settle", id(1, `"used":0`), 204, "", "tokens=80 requests=1 calls=2", 0})
 	})
+}
+
+// TestRenewUnderShadow: a limit that has become one in shadow mode refuses no renewal.
+func TestRenewUnderShadow(t *testing.T) {
+	const limit = "limits:\n  - {name: tokens, key: [tenant], max: 10/1h, holds: 1m%s}\n"
+	s := fileScene(t, fmt.Sprintf(limit, ""))
+	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":4,"hold_ms":0}`)
+	for _, total := range []string{"9", "11"} {
+		s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":2}`) // leaves 4 and then 2
+		c, err := config.Source{
+			Path: apitest.ConfigFile(t, fmt.Sprintf(limit, ", mode: shadow"))}.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.api.decider.Use(c.Set); err != nil {
+			t.Fatal(err)
+		}
+		body := id(1, `"total":[{"limit":"tokens","n":`+total+`}]`)
+		if status, _, answer := s.post("/v1/renew", body); status != http.StatusOK {
+			t.Errorf("a total of %s: %d %v", total, status, answer)
+		}
+	}
 }
