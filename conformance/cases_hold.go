@@ -13,8 +13,8 @@ import (
 
 // Sentences about holds.
 const (
-	saysHold = "OpHold makes ID hold N units for Hold. Units that are held count against the " +
-		"limit, and are not recorded. It needs a [Holder]."
+	saysHold = "OpHold makes ID hold N units for HoldTimeout. Units that are held count against " +
+		"the limit, and are not recorded. It needs a [Holder]."
 	saysFits = "It is admitted if N fit beside all else, or if ID holds N or more. " +
 		"A demand is admitted if it fits beside what is recorded and what is held."
 	saysNeverReduces = "It never reduces the units that ID holds, nor the time for which it " +
