@@ -89,7 +89,7 @@ func TestServePrometheus(t *testing.T) {
 func TestServeRefusalAlert(t *testing.T) {
 	t.Parallel()
 	const claim, hold = `{"claims":[{"limit":%q,"key":"k"}]}`,
-		`{"claims":[{"limit":%q,"key":"k"}],"hold_ms":0}`
+		`{"claims":[{"limit":%q,"key":"k"}],"hold_ms":900000}`
 	d := daemon.Start(t, daemon.Build(t), "--addr=0.0.0.0:0", "--host="+servers.HostName,
 		"--limit=takes=1/1h", "--limit=holds=1/1h", "--limit=extends=3/1h", "--limit=third=10/1h",
 		"--in-flight=calls=1/1h", "--block=blocked=1h")
@@ -108,7 +108,7 @@ func TestServeRefusalAlert(t *testing.T) {
 	decide(claim, "takes", http.StatusOK)
 	decide(hold, "holds", http.StatusOK)
 	decide(hold, "calls", http.StatusOK)
-	post("/v1/block", `{"limit":"blocked","key":"k","for_ms":60000}`, http.StatusOK)
+	post("/v1/block", `{"limit":"blocked","key":"k","for_ms":3600000}`, http.StatusOK)
 	var held struct{ ID string }
 	if err := json.Unmarshal(
 		[]byte(decide(hold, "extends", http.StatusOK)), &held); err != nil {
