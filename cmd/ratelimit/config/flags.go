@@ -22,8 +22,8 @@ type Flags struct {
 	Block    []BlockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
 }
 
-// Any reports whether there is a limit.
-func (f *Flags) Any() bool { return len(f.Limit)+len(f.InFlight)+len(f.Block) > 0 }
+// HasLimits reports whether there is a limit.
+func (f *Flags) HasLimits() bool { return len(f.Limit)+len(f.InFlight)+len(f.Block) > 0 }
 
 // Compile returns the limits as a file would have them. Only names reach those of --in-flight and
 // --block.

@@ -34,7 +34,7 @@ func (c *Serve) readConfig() error {
 		}
 		return nil
 	}
-	if c.Any() {
+	if c.HasLimits() {
 		return errFileAndFlags
 	}
 	var err error

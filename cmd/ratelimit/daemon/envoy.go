@@ -43,7 +43,7 @@ var errNoRedis = errors.New("REDIS_URL is not set: set it to the server of the l
 // readEnvoyVariables takes the settings of variables of envoyproxy/ratelimit, if they name its
 // files and no flag names limits. Flags override them.
 func (c *Serve) readEnvoyVariables() (err error) {
-	if c.Config != "" || c.Any() || !HasEnvoyVariables() {
+	if c.Config != "" || c.HasLimits() || !HasEnvoyVariables() {
 		return nil
 	}
 	if c.envoy, c.unread, err = envoy.ReadEnvironment(os.Environ()); err != nil {

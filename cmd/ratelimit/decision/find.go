@@ -80,7 +80,7 @@ func (p *plan) find(requests []Request) error {
 		}
 	}
 	if most := p.opts.MostHeld; most > 0 && p.opts.Hold != nil && p.held() > most {
-		return ErrMostHeld
+		return ErrTooManyHeld
 	}
 	return nil
 }

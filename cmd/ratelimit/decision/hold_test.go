@@ -218,7 +218,7 @@ func TestMostHeld(t *testing.T) {
 	opts := held()
 	opts.MostHeld = 1
 	_, err := d.Decide(t.Context(), []decision.Request{acme(1), request(1, "tenant", "b")}, opts)
-	if !errors.Is(err, decision.ErrMostHeld) {
+	if !errors.Is(err, decision.ErrTooManyHeld) {
 		t.Errorf("error %v, want ErrMostHeld", err)
 	}
 	c.remaining(acme(0), 0, 9)

@@ -20,9 +20,9 @@ var (
 	ErrNeedsHold = wrong("calls in flight have to be held")
 	// ErrHoldRange means that Hold is not in the range of [HoldRange].
 	ErrHoldRange = wrong("the hold is too short or too long")
-	// ErrMostHeld means that an ID would have more than [Options].MostHeld limits and keys. It is
-	// in no RequestError.
-	ErrMostHeld = wrong("too many limits and keys hold units")
+	// ErrTooManyHeld means that an ID would have more than [Options].MostHeld limits and keys. It
+	// is in no RequestError.
+	ErrTooManyHeld = wrong("too many limits and keys hold units")
 )
 
 func wrong(text string) error { return fmt.Errorf("%w demand: %s", ratelimit.ErrInvalid, text) }

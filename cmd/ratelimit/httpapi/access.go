@@ -38,7 +38,7 @@ type Access struct {
 }
 
 // NewAccess returns what refuses requests without rights, and logs them.
-func NewAccess(r *Rights, t *AuditLog) *Access { return &Access{r, t} }
+func NewAccess(r *Rights, l *AuditLog) *Access { return &Access{r, l} }
 
 // Only answers requests that lack a right with 401 or 403 and passes the rest on.
 func (a *Access) Only(next http.Handler) http.Handler {

@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// A AuditLog logs who changes what is recorded, without keys and tokens.
+// An AuditLog logs who changes what is recorded, without keys and tokens.
 type AuditLog struct {
 	log     *slog.Logger
 	decider *decision.Decider
@@ -24,7 +24,7 @@ type AuditLog struct {
 	releases, refusals lograte.Limit
 }
 
-// NewAuditLog returns a trace with the hashes of keys that hash returns, which may be nil.
+// NewAuditLog returns a log with the hashes of keys that hash returns, which may be nil.
 func NewAuditLog(
 	log *slog.Logger, d *decision.Decider, hash func(key string) string,
 ) *AuditLog {
@@ -33,20 +33,20 @@ func NewAuditLog(
 
 // keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
 // of a service.
-func (t *AuditLog) keyHash(key string) string {
-	if t.hash == nil || key == "" {
+func (l *AuditLog) keyHash(key string) string {
+	if l.hash == nil || key == "" {
 		return ""
 	}
-	return t.hash(key)
+	return l.hash(key)
 }
 
 // write logs what has changed the states of keys under limits, or has failed to, without keys.
-func (t *AuditLog) write(
+func (l *AuditLog) write(
 	q *query, action string, limits, keys []string, err error, more ...slog.Attr,
 ) {
 	hashes := []string{}
 	for _, key := range keys {
-		if h := t.keyHash(key); !slices.Contains(hashes, h) {
+		if h := l.keyHash(key); !slices.Contains(hashes, h) {
 			hashes = append(hashes, h)
 		}
 	}
@@ -54,7 +54,7 @@ func (t *AuditLog) write(
 	if err != nil {
 		outcome = err.Error()
 	}
-	t.log.LogAttrs(q, slog.LevelInfo, "write", append([]slog.Attr{
+	l.log.LogAttrs(q, slog.LevelInfo, "write", append([]slog.Attr{
 		slog.String("action", action), slog.String("from", q.from),
 		slog.Any("limits", limits), slog.Any("key_hashes", hashes),
 		slog.String("outcome", outcome)}, more...)...)
@@ -62,32 +62,32 @@ func (t *AuditLog) write(
 
 // release logs that claims are not held any more and nothing was recorded, once a second at
 // most: whoever holds units may end that.
-func (t *AuditLog) release(q *query, claims []ratelimit.Claim, err error) {
-	if ok, suppressed := t.releases.Pass(time.Now()); ok {
+func (l *AuditLog) release(q *query, claims []ratelimit.Claim, err error) {
+	if ok, suppressed := l.releases.Pass(time.Now()); ok {
 		var keys []string
 		for _, c := range claims {
 			keys = append(keys, c.Key)
 		}
-		t.write(q, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
+		l.write(q, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
 	}
 }
 
 // refusal logs, once a second at most, that a request has no right, without its token and key.
-func (t *AuditLog) refusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	ok, suppressed := t.refusals.Pass(time.Now())
+func (l *AuditLog) refusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+	ok, suppressed := l.refusals.Pass(time.Now())
 	if !ok {
 		return
 	}
 	limits, hashes := []string{}, []string{}
 	limit, key := wanted(w, r)
-	if limitOf(t.decider, limit) != nil { // another name may be a key
+	if limitOf(l.decider, limit) != nil { // another name may be a key
 		limits = append(limits, limit)
 	}
 	if checkKey(&key) == nil {
-		hashes = append(hashes, t.keyHash(key))
+		hashes = append(hashes, l.keyHash(key))
 	}
 	_, token := tokenOf(r)
-	t.log.LogAttrs(r.Context(), slog.LevelWarn, "request refused: it has no right",
+	l.log.LogAttrs(r.Context(), slog.LevelWarn, "request refused: it has no right",
 		slog.Int("status", p.Status), slog.Bool("token", token),
 		slog.String("path", RouteOf(r.URL.Path)), slog.String("from", r.RemoteAddr),
 		slog.Any("limits", limits), slog.Any("key_hashes", hashes),

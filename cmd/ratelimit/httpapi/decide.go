@@ -56,7 +56,7 @@ func (a *API) decideDemand(
 	opts.Together = d.requests[0].Limit != "" // as whoever names limits expects
 	decided, err := a.decider.Decide(q, d.requests, opts)
 	switch {
-	case errors.Is(err, decision.ErrMostHeld):
+	case errors.Is(err, decision.ErrTooManyHeld):
 		return answer{}, tooManyClaims
 	case err != nil:
 		return answer{}, a.failDecision(q.path, err, d)

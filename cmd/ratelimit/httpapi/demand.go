@@ -20,8 +20,8 @@ const (
 	maxClaims      = 16
 	maxDescriptors = 16
 	maxEntries     = 32
-	maxKey         = 1025     // bytes of a key: those of rules.Key are no longer
-	maxID          = 48 << 10 // bytes; a body of MaxBody has room for it
+	maxKey         = rules.MaxKey // bytes of a key
+	maxID          = 48 << 10     // bytes; a body of MaxBody has room for it
 )
 
 // claimBody is a claim as requests write it: units of a key under a limit by its name.

@@ -20,8 +20,11 @@ const (
 	hashed     = "%#" // before the hash of what is too long
 )
 
+// MaxKey is the length of the longest [Key], in bytes.
+const MaxKey = 2*maxPart + len("/")
+
 // Key returns the key of a store for values. Different values have different keys, and no key is
-// empty or longer than 1025 bytes.
+// empty or longer than [MaxKey].
 //
 // The values are joined by "/", so the part before the first "/" stands for the first value. In a
 // value "%" is "%25" and "/" is "%2F", and a byte that is not UTF-8 is such as "%FF", so that a key

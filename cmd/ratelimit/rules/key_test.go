@@ -60,7 +60,7 @@ func TestKeysAreUnambiguous(t *testing.T) {
 			b = strings.Split(Key(a...), "/") // what an escape could be confused with
 		}
 		one, other := Key(a...), Key(b...)
-		if one == "" || len(one) > 1025 || !utf8.ValidString(one) {
+		if one == "" || len(one) > MaxKey || !utf8.ValidString(one) {
 			t.Fatalf("Key(%q) = %q", a, one)
 		}
 		if (one == other) != slices.Equal(a, b) {
