@@ -489,9 +489,12 @@ func (g *guarded) reads(t *testing.T) func() (ranges, bytes int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(servers.FaultTimeout)); err != nil {
-		t.Fatal(err)
+	await := func() {
+		if err := conn.SetDeadline(time.Now().Add(servers.FaultTimeout)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	await()
 	if _, err := io.WriteString(conn, "MONITOR\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -505,6 +508,7 @@ func (g *guarded) reads(t *testing.T) func() (ranges, bytes int) {
 		if err := g.control.Echo(t.Context(), end).Err(); err != nil {
 			t.Fatal(err)
 		}
+		await()
 		for {
 			line, err := r.ReadString('\n')
 			if err != nil {
