@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestToken: another process can extend and settle a reservation from its token alone.
@@ -269,10 +269,7 @@ func TestTokenMutated(t *testing.T) {
 	noErr(t, err)
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	noErr(t, err)
-	mutations := 1000
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		mutations = 1_000_000
-	}
+	mutations := depth.Of(1000, 1_000_000)
 	random := rand.New(rand.NewPCG(1, 2))
 	tokens := 0
 	const written = `0123456789-.eE"[]{}:,kuspncvl AZaz=`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/holdmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // heldKinds are the limits with holds. The model of a log is one by its definition.
@@ -61,11 +62,7 @@ func TestHeldIsModel(t *testing.T) {
 	for name, kind := range heldKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			histories := uint64(800)
-			if testing.Short() {
-				histories = 80
-			}
-			for seed := range histories {
+			for seed := range depth.Of[uint64](80, 2000) {
 				p := holdmodel.NewPlayer(rand.New(rand.NewPCG(seed, 1)), kind,
 					1_800_000_000_123_457, 16*time.Millisecond<<(6*(seed%2)))
 				p.Calm = seed%4 == 0

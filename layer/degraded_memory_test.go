@@ -3,7 +3,6 @@ package layer_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/internal/testkit/heap"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -122,10 +122,7 @@ func TestDegradedMemory(t *testing.T) {
 // TestDegradedHoldMemory: a hold takes at most 100 bytes while the store has it too, and 400 bytes
 // when the store is still to be told of it, with RATELIMIT_FULL for a million holds.
 func TestDegradedHoldMemory(t *testing.T) {
-	holds, perKey := 10_000, 500
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		holds, perKey = 1_000_000, 10_000
-	}
+	holds, perKey := depth.Of(10_000, 1_000_000), depth.Of(500, 10_000)
 	store := newOutage(t)
 	s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 	calls := algorithm.InFlight("calls", 1<<30).WithTimeout(24 * time.Hour)

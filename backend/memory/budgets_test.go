@@ -2,7 +2,6 @@ package memorystore_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,17 +9,13 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestBudgetHistories: after random claims and reservations of three clients, while units leave
-// their windows and holds time out, the store holds what the model does. RATELIMIT_FULL=1 plays
-// 20,000 histories.
+// their windows and holds time out, the store holds what the model does.
 func TestBudgetHistories(t *testing.T) {
-	histories := uint64(100)
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		histories = 20_000
-	}
-	for seed := range histories {
+	for seed := range depth.Of[uint64](100, 20_000) {
 		synctest.Test(t, func(t *testing.T) {
 			store, err := memorystore.New(nil)
 			if err != nil {

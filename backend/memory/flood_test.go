@@ -2,7 +2,6 @@ package memorystore
 
 import (
 	"errors"
-	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
@@ -21,10 +21,7 @@ import (
 // history, and no key is admitted more than its limit.
 func TestFloodOfMillions(t *testing.T) {
 	const maxKeys, live, windows, again = 100_000, 1000, 2, 997
-	flood := 500_000 / windows
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		flood = 10_000_000 / windows
-	}
+	flood := depth.Of(500_000, 10_000_000) / windows
 	c := newClock()
 	empty := heap.Live()
 	s := open(t, &Options{MaxKeys: maxKeys, Now: c.now})

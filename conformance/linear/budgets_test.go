@@ -2,7 +2,6 @@ package linear
 
 import (
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,17 +9,15 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestBudgetsAtOnce: the calls that several goroutines of two clients make for their reservations
 // at once are linearizable on the memory store, renewals included, and what is charged in the end
 // is the sum of what was settled. In half of the histories units leave their windows, and holds
-// time out. RATELIMIT_FULL=1 makes 2,000 histories.
+// time out.
 func TestBudgetsAtOnce(t *testing.T) {
-	histories := uint64(40)
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		histories = 2000
-	}
+	histories := depth.Of[uint64](40, 2000)
 	operations := 0
 	for seed := range histories {
 		operations += budgetsAtOnce(t, seed)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // lossy is a store that is unavailable for some calls, and loses the answers to others, before or
@@ -50,12 +50,8 @@ func (s *lossy) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Re
 // TestBudgetStorm: while contexts end, answers get lost and the store is unavailable at random, no
 // more is held and recorded than the limits have, and in the end exactly what was used is recorded
 // under each budget, although every settlement is repeated. Under FailOpen it may be less.
-// RATELIMIT_FULL=1 makes 2,000 storms.
 func TestBudgetStorm(t *testing.T) {
-	storms := uint64(20)
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		storms = 2000
-	}
+	storms := depth.Of[uint64](20, 2000)
 	var lost int64
 	unknown := 0
 	for seed := range storms {

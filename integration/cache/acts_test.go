@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 var tenAnHour = algorithm.SlidingLog(ratelimit.PerHour("acts", 10))
@@ -288,7 +289,7 @@ func TestCacheShortWaits(t *testing.T) {
 func TestCacheBounds(t *testing.T) {
 	const callers = 8
 	keys := 1000
-	if servers.Full {
+	if depth.Full {
 		keys = 5000
 	}
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {

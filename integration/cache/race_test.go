@@ -20,6 +20,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // A cacheRace is a change by another client while a cached store is being refused.
@@ -74,7 +75,7 @@ func TestCacheRaces(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		rounds := 100
 		switch {
-		case servers.Full && !tgt.Cluster:
+		case depth.Full && !tgt.Cluster:
 			rounds = 10_000
 		case tgt.Image == servers.Newest():
 			rounds = 300
@@ -107,7 +108,7 @@ func TestCacheRaces(t *testing.T) {
 func TestCacheRacesWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	rounds := 100
-	if servers.Full {
+	if depth.Full {
 		rounds = 3000
 	}
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -193,7 +194,7 @@ func (race cacheRace) rounds(
 		micros(admitted[rounds*99/100]),
 		micros(admitted[rounds-1]), micros(refused[rounds*99/100]), micros(refused[rounds-1]),
 		given, store.Stats().Cache.Discarded, micros(still))
-	if late := refused[rounds-1]; servers.Full && late > promptly+2*still {
+	if late := refused[rounds-1]; depth.Full && late > promptly+2*still {
 		t.Errorf("the cache refused %v after the change, want at most %v; the machine stood still "+
 			"for up to %v", late, promptly, still)
 	}

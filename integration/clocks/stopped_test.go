@@ -24,6 +24,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/storeclock"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
@@ -76,7 +77,7 @@ type stoppedAnswer struct {
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	stop := 3 * time.Second
-	if servers.Full {
+	if depth.Full {
 		stop = 30 * time.Second
 	}
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {

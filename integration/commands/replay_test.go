@@ -18,6 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // replayEnv names the page to which the table is written.
@@ -27,7 +28,7 @@ const replayEnv = "RATELIMIT_REPLAY_MD"
 // lines/s. With 1 GB, it also bounds the peak memory.
 func TestReplayLargeLog(t *testing.T) {
 	bytes, divisor := int64(20e6), 10
-	if servers.Full {
+	if depth.Full {
 		bytes, divisor = 1e9, 1
 	}
 	all := strings.Join(algorithms.Names(), ",")
@@ -71,7 +72,7 @@ func TestReplayLargeLog(t *testing.T) {
 				"%v of processors for a line, VmHWM %d MB", name, float64(bytes)/1e9, lines,
 				r.Input.Keys, perSecond, r.cpu/time.Duration(lines), mb)
 			t.Logf("%.0f lines/s, %d MB", perSecond, mb)
-			if servers.Full && (mb == 0 || mb > c.mostMB) {
+			if depth.Full && (mb == 0 || mb > c.mostMB) {
 				t.Errorf("it took %d MB of memory, want at most %d", mb, c.mostMB)
 			}
 			table += fmt.Sprintf("| %s | %s | %d | %s | %s | %d MB |\n",
@@ -80,7 +81,7 @@ func TestReplayLargeLog(t *testing.T) {
 				thousands(int(perSecond/10_000)*10_000), mb)
 		})
 	}
-	if page := os.Getenv(replayEnv); page != "" && servers.Full && !t.Failed() {
+	if page := os.Getenv(replayEnv); page != "" && depth.Full && !t.Failed() {
 		if err := servers.WriteTable(page, "replay", "make replays", table); err != nil {
 			t.Error(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestConformance runs the suite with the client libraries on the targets: with keys in many slots
@@ -70,13 +71,13 @@ func conformanceCases(tgt *servers.Target, lib clients.Library) (cases []conform
 					c.name += "-alone"
 				}
 				possible := (tgt.Cluster || !tag) && (lib.Caching != nil || !cached)
-				if possible && (servers.Full || c.usual(tgt, lib)) {
+				if possible && (depth.Full || c.usual(tgt, lib)) {
 					cases = append(cases, c)
 				}
 			}
 		}
 	}
-	if servers.Full && !tgt.Cluster ||
+	if depth.Full && !tgt.Cluster ||
 		tgt.Name == servers.Newest() && lib.Name == clients.Libraries[0].Name {
 		cases = append(cases, conformanceCase{name: "keys-layers", layers: true})
 	}
@@ -119,7 +120,7 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 	}
 	volume := c.name == "keys" && lib.Name != "valkey-go" ||
 		c.name == "keys-cached" && lib.Name == "rueidis"
-	if c.slow || !servers.Full && (tgt.Name != servers.Newest() || !volume) {
+	if c.slow || !depth.Full && (tgt.Name != servers.Newest() || !volume) {
 		for rule := range strings.FieldsSeq(volumeRules) {
 			except[rule] = "tried on the newest server through other clients"
 		}

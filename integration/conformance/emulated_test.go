@@ -10,6 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // An emulation is a server that behaves in one respect as a service that cannot be run here.
@@ -61,7 +62,7 @@ func TestEmulated(t *testing.T) {
 			t.Run(e.name, func(t *testing.T) {
 				clients.Each(t, func(t *testing.T, lib clients.Library) {
 					first := lib.Name == clients.Libraries[0].Name
-					if !first && (e.once || !servers.Full) || !e.usual && !servers.Full {
+					if !first && (e.once || !depth.Full) || !e.usual && !depth.Full {
 						return
 					}
 					t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // opener opens a store on a clock; nil means the store's own. Stores on the same clock share their
@@ -36,7 +37,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 		for _, lib := range clients.Libraries {
 			newest := tgt.Name == servers.Newest()
 			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
-			if servers.Full || lib.Name == "go-redis" || newest && lib.Name == "valkey-go" {
+			if depth.Full || lib.Name == "go-redis" || newest && lib.Name == "valkey-go" {
 				t.Run(lib.Name, func(t *testing.T) {
 					f(t, lib.Name+" on "+tgt.Name, tgt,
 						func(t testing.TB, now func() int64) driver.Store {
@@ -46,7 +47,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 						})
 				})
 			}
-			if lib.Caching == nil || !servers.Full && (!newest || lib.Name != "rueidis") {
+			if lib.Caching == nil || !depth.Full && (!newest || lib.Name != "rueidis") {
 				continue
 			}
 			cachedPrefix := servers.UniquePrefix() // the other store runs at the same time

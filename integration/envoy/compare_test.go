@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 func TestSameAnswers(t *testing.T) {
 	const requests = 2500 // of a round
 	rounds := 1
-	if servers.Full {
+	if depth.Full {
 		rounds = 40
 	}
 	for round := range rounds {

@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -44,7 +45,7 @@ func TestFaultsBreaker(t *testing.T) {
 			for j, name := range breakerFaults {
 				b := breakages[slices.IndexFunc(breakages,
 					func(b breakage) bool { return b.name == name })]
-				if servers.Full || j%len(faultImages()) == i {
+				if depth.Full || j%len(faultImages()) == i {
 					t.Run(name, func(t *testing.T) {
 						inTime(t, func(late *lateness) {
 							breakUp(t, b, newScene(t, stages(b.durable), b.network), late)

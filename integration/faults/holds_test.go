@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // holdFaults are the faults that are played under reservations.
@@ -169,7 +170,7 @@ func TestFaultsHolds(t *testing.T) {
 			t.Parallel()
 			stages := newStages(t, image)
 			for j, b := range holdFaults() {
-				if servers.Full || j%len(faultImages()) == i {
+				if depth.Full || j%len(faultImages()) == i {
 					t.Run(b.name, func(t *testing.T) {
 						inTime(t, func(late *lateness) {
 							holdUp(t, b, newScene(t, stages(b.durable), b.network), late)

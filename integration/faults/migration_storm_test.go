@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // chargedKey is a key of TestChargesWhileSlotMoves, with the units that were charged for certain
@@ -73,7 +74,7 @@ func (k *chargedKey) use(t *testing.T, r *rand.Rand) (calls int) {
 func TestChargesWhileSlotMoves(t *testing.T) {
 	const callers, keys = 8, 4 // of each client; two callers share a key, so they are in one batch
 	enough := int64(3_000)
-	if servers.Full {
+	if depth.Full {
 		enough = 100_000
 	}
 	budget := algorithm.Budget(algorithm.SlidingLog(ratelimit.PerDay("day", driver.MaxUnits)))

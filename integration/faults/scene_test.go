@@ -22,6 +22,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // A breakage is a fault of a server, or of the network between it and its clients.
@@ -218,7 +219,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			stages := newStages(t, image)
 			for j, b := range breakages {
-				if servers.Full || j%len(faultImages()) == i {
+				if depth.Full || j%len(faultImages()) == i {
 					t.Run(b.name, func(t *testing.T) { b.play(t, stages(b.durable)) })
 				}
 			}

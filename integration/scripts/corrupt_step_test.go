@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const corruptNow = int64(1_790_000_000_000_000)
@@ -95,7 +96,7 @@ func TestCorruptStateInLua(t *testing.T) {
 	t.Parallel()
 	const batch = 250
 	batches := 3
-	if servers.Full {
+	if depth.Full {
 		batches = 40
 	}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {

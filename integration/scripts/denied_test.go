@@ -18,6 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestDeniedCommand takes from a user each command of the scripts, and makes every kind of demand
@@ -50,7 +51,7 @@ func TestDeniedCommand(t *testing.T) {
 // usual reports whether a test runs at every commit: through go-redis, and on the newest server
 // also through rueidis, from whose store that of valkey-go is generated.
 func usual(lib clients.Library, image string) bool {
-	return servers.Full || lib.Name == "go-redis" ||
+	return depth.Full || lib.Name == "go-redis" ||
 		lib.Name == "rueidis" && image == servers.Newest()
 }
 

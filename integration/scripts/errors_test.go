@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // faulty is an algorithm whose script or Args fails in a certain way. In memory it is the log.
@@ -72,7 +73,7 @@ func TestStepFails(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			if !servers.Full && lib.Name != "go-redis" && tgt.Image != servers.Newest() {
+			if !depth.Full && lib.Name != "go-redis" && tgt.Image != servers.Newest() {
 				return
 			}
 			s := lib.Client(t, clients.To(tgt)).

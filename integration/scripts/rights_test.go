@@ -19,6 +19,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestLeastRights: a user with exactly the rights that the stores' packages document can do
@@ -35,7 +36,7 @@ func TestLeastRights(t *testing.T) {
 			if err := useRights(t, lib, admin, server, rights); err != nil {
 				t.Errorf("with all rights: got %v, want no error", err)
 			}
-			if !servers.Full && (image != servers.Newest() || lib.Name == "valkey-go") {
+			if !depth.Full && (image != servers.Newest() || lib.Name == "valkey-go") {
 				return
 			}
 			for i, right := range rights {

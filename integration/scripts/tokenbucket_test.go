@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestTokenBucketChangedInLua: units that were missing are missing still when the rate or the burst
@@ -67,7 +68,7 @@ func TestTokenBucketChangedInLua(t *testing.T) {
 func TestTokenBucketStates(t *testing.T) {
 	t.Parallel()
 	rounds := 20
-	if servers.Full {
+	if depth.Full {
 		rounds = 400
 	}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {

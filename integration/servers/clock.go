@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // EachClocked runs f, as a subtest, on the images whose wall clock tests step at every commit; in a
@@ -19,7 +21,7 @@ import (
 func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
 	t.Helper()
 	for _, image := range Images() {
-		if image == "redis:7" && !Full && len(Images()) > 1 {
+		if image == "redis:7" && !depth.Full && len(Images()) > 1 {
 			continue
 		}
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {

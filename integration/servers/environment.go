@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/testcontainers/testcontainers-go"
 	tclog "github.com/testcontainers/testcontainers-go/log"
+
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // oldest is the first version of Redis that the stores promise to work with.
@@ -80,7 +82,7 @@ func EachImage(t *testing.T, f func(t *testing.T, image string)) {
 func OneImage(t *testing.T, one string, f func(t *testing.T, image string)) {
 	t.Helper()
 	on := Images()
-	if !Full && slices.Contains(on, one) {
+	if !depth.Full && slices.Contains(on, one) {
 		on = []string{one}
 	}
 	onImages(t, on, f)

@@ -51,9 +51,6 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Full is whether to try all combinations, and to run tests in their long form.
-var Full = os.Getenv("RATELIMIT_FULL") != ""
-
 // required is whether a missing server fails a test instead of skipping it.
 var required = os.Getenv("RATELIMIT_REQUIRE_SERVERS") == "1"
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // A Target is a running server or cluster that tests share. Each test uses its own keys.
@@ -62,7 +64,7 @@ func EachOwnTarget(
 // single servers do alike.
 func EachServer(t *testing.T, f func(t *testing.T, tgt *Target)) {
 	t.Helper()
-	eachOf(t, func(tgt *sharedTarget) bool { return Full || !tgt.cluster }, f)
+	eachOf(t, func(tgt *sharedTarget) bool { return depth.Full || !tgt.cluster }, f)
 }
 
 // Client returns a new client, closed at the end of the test.

@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -24,7 +25,7 @@ import (
 // answer is lost may arrive after its own settlement.
 func TestBudgetStorm(t *testing.T) {
 	storms := 2
-	if servers.Full {
+	if depth.Full {
 		storms = 100
 	}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -104,7 +105,7 @@ func budgetStorm(
 func TestBudgetStormInFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
 	storms := 2
-	if servers.Full {
+	if depth.Full {
 		storms = 50
 	}
 	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {

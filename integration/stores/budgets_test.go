@@ -11,13 +11,14 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestBudgets: after random claims and reservations through clients of different libraries the
 // server holds what a model predicts.
 func TestBudgets(t *testing.T) {
 	histories := 20
-	if servers.Full {
+	if depth.Full {
 		histories = 10_000
 	}
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -39,7 +40,7 @@ func TestBudgets(t *testing.T) {
 // linearizable on each server, and in the end exactly the sum of what was settled is charged.
 func TestBudgetsAtOnce(t *testing.T) {
 	histories := 5
-	if servers.Full {
+	if depth.Full {
 		histories = 300
 	}
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {

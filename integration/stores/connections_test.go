@@ -20,6 +20,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestRedisLostAnswer: if a connection is cut after the script has run, the call fails and the
@@ -88,7 +89,7 @@ func TestRedisLostAnswer(t *testing.T) {
 			}
 			for _, style := range clients.Styles {
 				t.Run(style.Name+"/together", func(t *testing.T) { lose(t, lib, style, false) })
-				if servers.Full || style == clients.Styles[0] {
+				if depth.Full || style == clients.Styles[0] {
 					t.Run(style.Name+"/alone", func(t *testing.T) { lose(t, lib, style, true) })
 				}
 			}

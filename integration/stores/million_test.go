@@ -18,6 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const (
@@ -132,7 +133,7 @@ func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 // sending; each hot key admits exactly its limit; no goroutine leaks.
 func TestMillionDemands(t *testing.T) {
 	demands := int64(100_000)
-	if servers.Full {
+	if depth.Full {
 		demands = 1_000_000
 	}
 	image := servers.Newest()
@@ -187,7 +188,7 @@ func TestMillionDemands(t *testing.T) {
 			len(alone), a.Round(10*time.Microsecond), len(among), b.Round(10*time.Microsecond),
 			float64(b)/float64(a))
 		// The target is a factor of 3; the rest is for a busy machine.
-		if servers.Full && b > 10*a {
+		if depth.Full && b > 10*a {
 			t.Errorf("the p99 on cold keys is %v among demands on hot keys, want at most 10 times "+
 				"the %v without them", b, a)
 		}

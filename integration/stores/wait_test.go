@@ -23,6 +23,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/internal/testkit/timed"
 )
 
@@ -205,7 +206,7 @@ func most(stamps []int64, window time.Duration) (most int) {
 // few calls of the store.
 func TestWaiters(t *testing.T) {
 	waiters, short, long := 100, time.Second, 3500*time.Millisecond
-	if servers.Full {
+	if depth.Full {
 		waiters, short, long = 200, 30*time.Second, 30*time.Second
 	}
 	// The first waiter may get its second turn before the last one has begun.
@@ -213,7 +214,7 @@ func TestWaiters(t *testing.T) {
 	// In a burst a busy machine may stop a waiter between two calls for several turns. In the long
 	// form this evens out.
 	inBursts := waiters
-	if servers.Full {
+	if depth.Full {
 		inBursts = 1
 	}
 	const times = 5

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // BenchmarkRequests compares a decision that takes a unit with one that holds it and is settled, on
@@ -44,10 +44,7 @@ func BenchmarkRequests(b *testing.B) {
 // keys as can hold them, and on a key each.
 func TestMemoryOfHolds(t *testing.T) {
 	const perKey = 1 << 16
-	holds := 20_000
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		holds = 1_000_000
-	}
+	holds := depth.Of(20_000, 1_000_000)
 	for _, keys := range []int{(holds + perKey - 1) / perKey, holds} {
 		store, err := memorystore.New(nil)
 		if err != nil {

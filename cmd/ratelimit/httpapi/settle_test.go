@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 func TestSettle(t *testing.T) {
@@ -347,10 +347,7 @@ func TestIDBounds(t *testing.T) {
 // a day and what is still in the window. It settles 100 requests a second, in its long form for an
 // hour.
 func TestSettlementsLeaveNothing(t *testing.T) {
-	lasts := 20 * time.Second
-	if os.Getenv("RATELIMIT_FULL") != "" {
-		lasts = time.Hour
-	}
+	lasts := depth.Of(20*time.Second, time.Hour)
 	inBubble(t, func(t *testing.T, s *scene) {
 		const rate, open, window = 100, 10, time.Second
 		s.api = flagsAPI(t, config.Flags{

@@ -4,13 +4,13 @@ package exhaustive
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const (
@@ -145,15 +145,12 @@ func scopes(most int64) map[string]*scope {
 }
 
 // TestEverySequence finds no sequence of calls that the model or the contract contradicts.
-// RATELIMIT_FULL=1 makes one call more.
 func TestEverySequence(t *testing.T) {
 	for most := int64(1); most <= 3; most++ {
 		for name, s := range scopes(most) {
 			t.Run(fmt.Sprintf("%s of %d", name, most), func(t *testing.T) {
 				t.Parallel()
-				if os.Getenv("RATELIMIT_FULL") != "" {
-					s.depth++
-				}
+				s.depth += depth.Of(0, 1)
 				s.store = newStore()
 				begin := time.Now()
 				problem, states, calls := s.explore()
