@@ -26,8 +26,8 @@
 // needs one, in this order:
 //
 //   - Docker containers. Missing images are pulled, or built by scripts/offline-images.sh where no
-//     registry has them. Tests connect to the nodes of a cluster by the containers' own addresses,
-//     so these tests need an engine on the same machine, with Linux.
+//     registry has them. Servers use the network of this machine. An engine in a virtual machine
+//     publishes their ports; then tests of clusters, and of networks that are cut, are skipped.
 //   - redis-server and valkey-server from PATH, on ports of the loopback interface. Tests that need
 //     a network of containers are skipped.
 //

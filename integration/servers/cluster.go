@@ -32,7 +32,7 @@ const (
 // one of each primary.
 type Cluster struct {
 	Nodes   []*Server
-	Network *testcontainers.DockerNetwork // of the cluster, if its nodes are containers
+	Network *testcontainers.DockerNetwork // of a cluster of containers with replicas
 }
 
 // StartCluster starts a cluster for this test alone, without replicas.
@@ -93,8 +93,8 @@ func newNetwork(
 
 // run starts the nodes.
 func (c *Cluster) run(ctx context.Context, image string, args []string) error {
-	start := func(int) (*Server, error) { return newProgram(image, Launch{Args: args}) }
-	if !env().programs {
+	start := func(int) (*Server, error) { return env().newServer(image, Launch{Args: args}) }
+	if !env().programs && len(c.Nodes) > ClusterPrimaries { // tests cut replicas off
 		nw, subnet, err := newNetwork(ctx)
 		if err != nil {
 			return fmt.Errorf("creating a network: %w", err)

@@ -26,6 +26,7 @@ import (
 )
 
 const (
+	loopback    = "127.0.0.1"
 	serverPort  = 6379
 	exposedPort = "6379/tcp"
 
@@ -65,7 +66,7 @@ func (l Launch) listen(port int) []string {
 }
 
 // options returns the options of the container.
-func (l Launch) options() []testcontainers.ContainerCustomizer {
+func (l Launch) options(port int) []testcontainers.ContainerCustomizer {
 	env := make(map[string]string)
 	for _, e := range l.env {
 		name, value, _ := strings.Cut(e, "=")
@@ -73,7 +74,7 @@ func (l Launch) options() []testcontainers.ContainerCustomizer {
 	}
 	opts := []testcontainers.ContainerCustomizer{
 		testcontainers.WithEnv(env),
-		testcontainers.WithCmd(slices.Concat(l.Args, l.listen(serverPort))...),
+		testcontainers.WithCmd(slices.Concat(l.Args, l.listen(port))...),
 	}
 	for file, content := range l.Files {
 		opts = append(opts, testcontainers.WithFiles(testcontainers.ContainerFile{
@@ -108,15 +109,43 @@ func StartWith(t testing.TB, image string, l Launch) *Server {
 }
 
 func (e *environment) newServer(image string, l Launch) (*Server, error) {
-	if e.programs {
+	switch {
+	case e.programs:
 		return newProgram(image, l)
+	case e.local:
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		return newOnHost(ctx, image, l)
 	}
-	return newContainer(image, l)
+	return newPublished(image, l)
 }
 
-// newContainer publishes the server on a fixed port: a port that the engine chooses changes with
+// newOnHost starts a container that uses the network of this machine, on the loopback interface. It
+// starts in half the time of one with a network of its own, and no proxy copies what clients send.
+func newOnHost(ctx context.Context, image string, l Launch) (*Server, error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	l.Args = append([]string{"--bind", loopback}, l.Args...)
+	c, err := runImage(ctx, image, append(l.options(port),
+		testcontainers.WithHostConfigModifier(func(hc *container.HostConfig) {
+			hc.NetworkMode = network.NetworkHost
+		}))...)
+	if err != nil {
+		return nil, err
+	}
+	addr := net.JoinHostPort(loopback, strconv.Itoa(port))
+	s := &Server{Image: image, Addr: addr, peer: addr, tls: l.TLS, container: c}
+	if err := s.await(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", image, err), s.close())
+	}
+	return s, nil
+}
+
+// newPublished publishes the server on a fixed port: a port that the engine chooses changes with
 // every restart.
-func newContainer(image string, l Launch) (*Server, error) {
+func newPublished(image string, l Launch) (*Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	port, err := FreePort()
@@ -128,7 +157,7 @@ func newContainer(image string, l Launch) (*Server, error) {
 			network.MustParsePort(exposedPort): {{HostPort: strconv.Itoa(port)}},
 		}
 	})
-	opts := append(l.options(), testcontainers.WithExposedPorts(exposedPort), publish)
+	opts := append(l.options(serverPort), testcontainers.WithExposedPorts(exposedPort), publish)
 	c, err := runImage(ctx, image, opts...)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ type environment struct {
 	// images are the usable images. Without a container engine they are programs in PATH.
 	images   []string
 	programs bool // images are programs on this machine
+	local    bool // containers can use the network of this machine
 	lacking  lacking
 
 	// running has a function for each image that starts its shared server on the first call.
@@ -54,13 +55,14 @@ var env = sync.OnceValue(func() *environment {
 	return e
 })
 
-// wantedImages returns the images in RATELIMIT_IMAGES, separated by commas, or else all supported
-// ones.
+// wantedImages returns the images in RATELIMIT_IMAGES, separated by commas, or else the newest Redis
+// and the newest Valkey, and in a full run the oldest Redis too.
 func wantedImages() []string {
 	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
 		return strings.Split(names, ",")
 	}
-	return []string{"redis:7", "redis:8", "valkey/valkey:9"}
+	newest := []string{"redis:8", "valkey/valkey:9"}
+	return depth.Of(newest, append([]string{"redis:7"}, newest...))
 }
 
 // Images are the servers that every test runs on, oldest first.
@@ -172,12 +174,12 @@ func (e *environment) findContainers() string {
 	for _, image := range e.images {
 		e.running[image] = e.starter(image)
 	}
-	first, err := e.running[e.images[0]]()
-	if err != nil {
+	e.lacking.clusters = noWayToContainers(e.images[0])
+	e.lacking.networks = e.lacking.clusters
+	e.local = e.lacking.networks == ""
+	if _, err := e.running[e.images[0]](); err != nil {
 		return firstLine(err)
 	}
-	e.lacking.clusters = noWayToContainers(first)
-	e.lacking.networks = e.lacking.clusters
 	return ""
 }
 
@@ -262,22 +264,20 @@ func versionOf(addr string) (string, error) {
 	return "redis " + version, nil
 }
 
-// noWayToContainers returns why the tests cannot connect to containers by the containers' own
-// addresses, which cluster clients must do, or "". They cannot if the engine runs in a virtual
-// machine.
-func noWayToContainers(s *Server) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// noWayToContainers returns why containers do not share the network of this machine, or "". They do
+// not if the engine runs in a virtual machine. Then tests connect to published ports only, and
+// clients of a cluster cannot connect to its nodes.
+func noWayToContainers(image string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	ip, err := s.container.ContainerIP(ctx)
+	s, err := newOnHost(ctx, image, Launch{})
 	if err == nil {
-		var dialer net.Dialer
-		var conn net.Conn
-		if conn, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, "6379")); err == nil {
-			conn.Close()
-			return ""
-		}
+		err = s.close()
 	}
-	return fmt.Sprintf("containers do not answer at their own addresses (%s)", firstLine(err))
+	if err != nil {
+		return fmt.Sprintf("containers are not on this machine's network (%s)", firstLine(err))
+	}
+	return ""
 }
 
 func setDefaultEnv(name, value string) {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 )
 
@@ -44,7 +46,7 @@ func (p *program) launch(name string, l Launch) error {
 	if err != nil {
 		return err
 	}
-	p.addr = fmt.Sprintf("127.0.0.1:%d", port)
+	p.addr = net.JoinHostPort(loopback, strconv.Itoa(port))
 	p.cmd = exec.Command(name, slices.Concat(l.Args, l.listen(port))...)
 	p.cmd.Dir = p.dir
 	p.cmd.Env = append(os.Environ(), l.env...)

@@ -20,10 +20,13 @@ type Target struct {
 	Addrs   []string // one, or some nodes of the cluster
 }
 
-// EachTarget runs f, as a subtest, on every server and every cluster.
+// EachTarget runs f, as a subtest, on every server and a cluster of the newest, in a full run on
+// every cluster.
 func EachTarget(t *testing.T, f func(t *testing.T, tgt *Target)) {
 	t.Helper()
-	eachOf(t, func(*sharedTarget) bool { return true }, f)
+	eachOf(t, func(tgt *sharedTarget) bool {
+		return depth.Full || !tgt.cluster || tgt.name == Newest()+" cluster"
+	}, f)
 }
 
 func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, tgt *Target)) {
