@@ -35,20 +35,29 @@ test: ## Run all tests, also on Redis and Valkey servers, which it gets itself
 .PHONY: servers
 servers: ## Run the tests on Redis and Valkey servers, which it gets itself
 	$(SAY) "tests on servers: compiling"
-	@GOGC=400 GO=$(GO) scripts/servers.sh $(TESTFLAGS)
+	@GOGC=400 GO=$(GO) scripts/servers.sh usual $(TESTFLAGS)
+
+.PHONY: test-rest
+test-rest: ## Run the tests on other versions, and of the image, which CI runs too
+	@GOGC=400 GO=$(GO) scripts/servers.sh rest $(TESTFLAGS)
 
 .PHONY: test-all
-test-all: ## Run the long tests and the whole suite on every store, in an hour or two
+test-all: ## Run the tests at full depth, in some hours
 	@RATELIMIT_FULL=1 $(MAKE) --no-print-directory unit
-	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh $(TESTFLAGS) -timeout=3h
+	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh usual $(TESTFLAGS) -timeout=3h
+	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh rest $(TESTFLAGS) -timeout=3h
 	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
 		-run 'TestConformance/redis:8$$/.*/keys$$'
+
+# SEQUENTIAL are packages whose subject is what one goroutine gets. The race detector would find
+# nothing in their tests, and make them four times as slow.
+SEQUENTIAL = '/ratelimit/(algorithm|internal/testkit/(budgetmodel|checks|exhaustive))$$'
 
 .PHONY: unit
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
-	@GOGC=400 $(GO) test $(TESTFLAGS) work
-	@GOGC=400 $(GO) test -count=1 ./internal/testkit/exhaustive
+	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) $$($(GO) list work | grep -E $(SEQUENTIAL))
+	@GOGC=400 $(GO) test $(TESTFLAGS) $$($(GO) list work | grep -vE $(SEQUENTIAL))
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: unit-386

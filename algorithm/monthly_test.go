@@ -7,6 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const days = 24 * time.Hour
@@ -15,8 +16,8 @@ const days = 24 * time.Hour
 var offsets = []time.Duration{0, time.Microsecond, -2 * time.Hour, 5*time.Hour + 30*time.Minute,
 	-24 * time.Hour, 24 * time.Hour, 14 * days, 30 * days, -31*days + time.Microsecond}
 
-// TestMonthlyIsTheCalendar: on every day until 2112, at its first and its last microsecond, what is
-// taken counts until the end of the calendar month.
+// TestMonthlyIsTheCalendar: on the days around the end of every month until 2112, in a full run on
+// every day, what is taken in the first and the last microsecond counts until the end of the month.
 func TestMonthlyIsTheCalendar(t *testing.T) {
 	last := time.UnixMicro(1<<52 - 1)
 	for _, offset := range offsets {
@@ -25,6 +26,9 @@ func TestMonthlyIsTheCalendar(t *testing.T) {
 		for first := time.Date(1969, 11, 1, 0, 0, 0, 0, time.UTC); !first.After(last); months++ {
 			next := first.AddDate(0, 0, lengthOf(first.Year(), first.Month()))
 			for day := first; day.Before(next); day = day.Add(days) {
+				if !depth.Full && day.Day() > 1 && day.Day() < 28 {
+					continue
+				}
 				for _, at := range []time.Time{day, day.Add(days - time.Microsecond)} {
 					s := &stepper{now: at.Add(offset).UnixMicro()}
 					if s.now < 0 || s.now >= last.UnixMicro() {

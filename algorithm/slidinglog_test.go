@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 const second = int64(time.Second / time.Microsecond)
@@ -413,7 +414,7 @@ func recordsOf(g *logState) (records []record) {
 // TestLargeLogs compares Step with the model on logs of thousands of records, which are rings with
 // an index.
 func TestLargeLogs(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range depth.Of[uint64](1, 4) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		limits := []Log{
 			SlidingLog(driver.Limit{Name: "large", Max: 1000, Window: time.Minute}),

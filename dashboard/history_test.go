@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/shadow"
 )
 
@@ -185,7 +186,7 @@ func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := newPage(t, nil)
 		b := browser{t, page}
-		const seconds = 3600
+		seconds := depth.Of(2000, 3600)
 		for i := range seconds {
 			page.Observe(context.Background(), ratelimit.Observation{
 				Limits:  []ratelimit.Limit{{Name: fmt.Sprint("limit", i)}},

@@ -89,7 +89,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			"nobody listens": {Addrs: []string{"127.0.0.1:1"}, Password: markedPassword},
 			"no cluster":     {Addrs: []string{mute.Addr}, Cluster: true, Password: markedPassword},
 		} {
-			clients.Each(t, func(t *testing.T, lib clients.Library) {
+			clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 				wantDiscreet(t, what, lib, d)
 			})
 		}

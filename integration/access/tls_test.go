@@ -118,7 +118,7 @@ func TestTLS(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		ours, other := newAuthority(t), newAuthority(t)
 		server := startTLSServer(t, image, ours, right)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			d := clients.Dialing{Addrs: []string{server.Addr}, Password: right, TLS: ours.trusted()}
 			s := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			key := servers.FreshKey(t)

@@ -109,7 +109,7 @@ func TestCacheOwnActs(t *testing.T) {
 		}, true, false},
 	}
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			for _, alone := range []bool{false, true} {
 				opts := serverstore.Options{Prefix: servers.UniquePrefix(),
 					Timeout: clients.Patient, NoBatching: alone,
@@ -143,7 +143,7 @@ func TestCacheOwnActs(t *testing.T) {
 // the demand may have invalidated.
 func TestCacheUnknownOutcome(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			for _, alone := range []bool{false, true} {
 				t.Run(fmt.Sprintf("alone=%t", alone), func(t *testing.T) {
 					var c clients.Cutter
@@ -180,7 +180,7 @@ func patientCache(alone bool) clients.CacheOptions {
 // refusals.
 func TestCacheLeftBehind(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			for _, alone := range []bool{false, true} {
 				t.Run(fmt.Sprintf("alone=%t", alone), func(t *testing.T) {
 					var h holder

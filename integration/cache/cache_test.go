@@ -15,7 +15,7 @@ import (
 // TestCachedRefusals: repeated demands are refused from the cache.
 func TestCachedRefusals(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			store := lib.NewCache(t, clients.To(tgt),
 				clients.CacheOptions{Options: serverstore.Options{Prefix: servers.UniquePrefix(),
 					Timeout: clients.Patient}, Age: time.Hour})

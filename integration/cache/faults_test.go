@@ -31,7 +31,7 @@ func TestCacheAsksNothing(t *testing.T) {
 	const callers, each = 8, 125
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		control := tgt.Client(t)
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			s := lib.NewCache(t, clients.To(tgt),
 				clients.CacheOptions{Options: serverstore.Options{Prefix: servers.UniquePrefix(),
 					Timeout: clients.Patient}, Age: time.Hour})

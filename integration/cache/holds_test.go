@@ -16,7 +16,7 @@ import (
 // this store or another.
 func TestCacheHolds(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			opts := clients.CacheOptions{Options: serverstore.Options{
 				Prefix: servers.UniquePrefix(), Timeout: clients.Patient}, Age: time.Hour}
 			s := lib.NewCache(t, clients.To(tgt), opts)

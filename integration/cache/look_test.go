@@ -253,7 +253,7 @@ func TestAdmittedTracksNothing(t *testing.T) {
 			}
 			return info["Stats"]["tracking_total_keys"]
 		}
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, image, func(t *testing.T, lib clients.Library) {
 			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
 			s := lib.NewCache(t, clients.Dialing{Addrs: []string{server.Addr}},
 				clients.CacheOptions{Options: opts, Age: time.Hour})

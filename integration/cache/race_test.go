@@ -80,7 +80,7 @@ func TestCacheRaces(t *testing.T) {
 		case tgt.Image == servers.Newest():
 			rounds = 300
 		}
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			for _, race := range cacheRaces {
 				for _, beside := range []bool{false, true} {
 					race.beside = beside

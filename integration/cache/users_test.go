@@ -201,7 +201,7 @@ func TestCacheOpenRefused(t *testing.T) {
 // TestCacheInvalidationsPassedOn: the caller's own OnInvalidations is still called.
 func TestCacheInvalidationsPassedOn(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			var heard atomic.Int64
 			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
 			s := lib.NewCache(t, clients.To(tgt),
@@ -224,7 +224,7 @@ func TestCacheInvalidationsPassedOn(t *testing.T) {
 // no goroutine stays.
 func TestCacheClose(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			goroutines := runtime.NumGoroutine()
 			for range 5 {
 				opts := serverstore.Options{Prefix: servers.UniquePrefix(),

@@ -20,7 +20,7 @@ import (
 func TestCacheRefusalThatWrote(t *testing.T) {
 	const back = 3 * time.Hour
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+		clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			for _, act := range []struct {
 				what  string
 				do    func(t testing.TB, s ratelimit.Store, d driver.Demand)

@@ -108,3 +108,13 @@ func EachCaching(t *testing.T, f func(t *testing.T, lib Library)) {
 		}
 	})
 }
+
+// EachCachingOn is EachOn with the libraries of EachCaching.
+func EachCachingOn(t *testing.T, on string, f func(t *testing.T, lib Library)) {
+	t.Helper()
+	EachOn(t, on, func(t *testing.T, lib Library) {
+		if lib.Caching != nil {
+			f(t, lib)
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // A Library is a client library with a store.
@@ -134,6 +135,20 @@ func Each(t *testing.T, f func(t *testing.T, lib Library)) {
 	for _, lib := range Libraries {
 		t.Run(lib.Name, func(t *testing.T) { f(t, lib) })
 	}
+}
+
+// EachOn is Each for a test that runs on several servers, of which on is the name: the image, or the
+// Target's. In a full run it pairs all libraries with all servers. Otherwise clusters and Redis go
+// with go-redis and rueidis, and the newest Valkey with valkey-go, so that each library and each
+// server is tried.
+func EachOn(t *testing.T, on string, f func(t *testing.T, lib Library)) {
+	t.Helper()
+	Each(t, func(t *testing.T, lib Library) {
+		if depth.Full || len(servers.Images()) == 1 ||
+			(on == servers.Newest()) == (lib.Name == "valkey-go") {
+			f(t, lib)
+		}
+	})
 }
 
 // Client returns a new client, closed at the end of the test.

@@ -19,7 +19,7 @@ import (
 // RetryAfter is exact.
 func TestClockOfClient(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
 				return lib.Client(t, clients.To(tgt)).NewStore(t, opts)
 			}, func(t testing.TB, s ratelimit.Store, d driver.Demand) {
@@ -27,7 +27,7 @@ func TestClockOfClient(t *testing.T) {
 			})
 		})
 		t.Run("cached", func(t *testing.T) {
-			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			clients.EachCachingOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 				clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
 					return lib.Caching(clients.To(tgt)).Store(t, opts)
 				}, func(t testing.TB, s ratelimit.Store, d driver.Demand) {

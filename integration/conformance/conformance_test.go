@@ -20,7 +20,7 @@ import (
 // TestConformance runs the suite with the client libraries on the targets: with keys in many slots
 // (on a cluster without the cases that TakeAll several keys), and on clusters also with all keys in
 // one slot. With RATELIMIT_FULL set it runs all combinations of libraries, targets, the cache of
-// refusals and batching; without, it runs those that usual selects.
+// refusals and batching; without, it runs those of usual.
 func TestConformance(t *testing.T) {
 	t.Parallel() // mostly waits for answers
 	servers.EachOwnTarget(t, func(
@@ -39,9 +39,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// volumeRules are the cases that make as many calls as they can in a few seconds. At every commit
-// they run on one server through go-redis and rueidis, and once with a cache. valkey-go is a fork
-// of rueidis and adds nothing.
+// volumeRules are the cases that make as many calls as they can in a few seconds. Usually they run
+// through go-redis and once with a cache. valkey-go is a fork of rueidis and adds nothing.
 const volumeRules = "identity/many-keys identity/hashed-keys op/many-records " +
 	"concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
 	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
@@ -77,34 +76,33 @@ func conformanceCases(tgt *servers.Target, lib clients.Library) (cases []conform
 			}
 		}
 	}
-	if depth.Full && !tgt.Cluster ||
-		tgt.Name == servers.Newest() && lib.Name == clients.Libraries[0].Name {
-		cases = append(cases, conformanceCase{name: "keys-layers", layers: true})
+	layers := conformanceCase{name: "keys-layers", layers: true}
+	if !tgt.Cluster && (depth.Full || layers.usual(tgt, lib)) {
+		cases = append(cases, layers)
 	}
 	return cases
 }
 
-// usual reports which combinations run at every commit: each image and each library, and on the
-// newest image every option at least once, except for valkey-go, whose store is generated from that
-// of rueidis.
+// usual are the combinations of a run that is not full, by server and library. Each library runs on
+// the newest Redis and on the newest Valkey, and each option is there once, as is a cluster.
+var usual = map[string]map[string]string{
+	"redis":   {"go-redis": "keys", "rueidis": "keys-cached", "valkey-go": "keys"},
+	"valkey":  {"go-redis": "keys-layers", "rueidis": "keys-alone", "valkey-go": "keys-cached"},
+	"cluster": {"go-redis": "tag", "rueidis": "keys-cached"},
+}
+
 func (c conformanceCase) usual(tgt *servers.Target, lib clients.Library) bool {
-	newest := tgt.Image == servers.Newest()
-	first := lib.Name == clients.Libraries[0].Name
+	kind := "redis"
 	switch {
-	case !newest:
-		return first && c.name == "keys" && !tgt.Cluster
-	case lib.Name == "valkey-go":
-		return !tgt.Cluster && c.name == "keys"
-	case c.cached && tgt.Cluster:
-		return !c.tag && !c.alone
-	case c.cached:
-		return !c.alone
-	case c.alone:
-		return !tgt.Cluster && first
-	case tgt.Cluster && c.tag:
-		return first
+	case tgt.Name == servers.Newest()+" cluster":
+		kind = "cluster"
+	case tgt.Cluster:
+		return false
+	case tgt.Image == servers.Newest():
+		kind = "valkey"
 	}
-	return true
+	return usual[kind][lib.Name] == c.name ||
+		len(servers.Images()) == 1 && !tgt.Cluster && c.name == "keys"
 }
 
 func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Library) {
@@ -118,9 +116,9 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 	} else if c.several != "" {
 		except["takeall-keys"] = c.several
 	}
-	volume := c.name == "keys" && lib.Name != "valkey-go" ||
-		c.name == "keys-cached" && lib.Name == "rueidis"
-	if c.slow || !depth.Full && (tgt.Name != servers.Newest() || !volume) {
+	volume := c.name == "keys" && lib.Name == "go-redis" ||
+		c.name == "keys-cached" && lib.Name == "rueidis" && !tgt.Cluster
+	if c.slow || !depth.Full && !volume {
 		for rule := range strings.FieldsSeq(volumeRules) {
 			except[rule] = "tried on the newest server through other clients"
 		}

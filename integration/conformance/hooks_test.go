@@ -20,7 +20,7 @@ import (
 func TestConformanceHooks(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			t.Parallel() // mostly waits
 			s := servers.StartClocked(t, image)
 			skew := func(ahead time.Duration) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // Times in traces, in µs. A trace begins at a full hour, and its limits' windows are an hour.
@@ -113,11 +114,11 @@ func traceSteady(tr *tracer) {
 	}
 }
 
-// traceBursts plays 200 random traces: bursts, pauses, and demands at the microsecond at which
+// traceBursts plays random traces: bursts, pauses, and demands at the microsecond at which
 // something leaves the window.
 func traceBursts(tr *tracer) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for trace := range 200 {
+	for trace := range depth.Of(20, 200) {
 		h := &history{limit: driver.PerHour("hour", 1+r.Int64N(20))}
 		window := h.limit.Window.Microseconds()
 		for range 40 {

@@ -86,7 +86,7 @@ func TestSettleMoreWhileSlotMoves(t *testing.T) {
 		cl := servers.StartCluster(t, image)
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})
 		defer admin.Close()
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			prefix := servers.UniquePrefix()
 			client := lib.Client(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true})
 			s := client.NewStore(t, &serverstore.Options{Prefix: prefix, Timeout: moveTimeout,

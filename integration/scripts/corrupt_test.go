@@ -77,7 +77,7 @@ func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		admin := tgt.Client(t)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			prefix := servers.UniquePrefix()
 			s := lib.Client(t, clients.To(tgt)).
 				NewStore(t, &serverstore.Options{Prefix: prefix, Timeout: clients.Patient,
@@ -161,7 +161,7 @@ func TestResetCorruptOnServer(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		admin := tgt.Client(t)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			prefix := servers.UniquePrefix()
 			opts := &serverstore.Options{Prefix: prefix, Timeout: clients.Patient,
 				Tag: func(string) string { return "t" }}
@@ -203,7 +203,7 @@ func TestSpoiledState(t *testing.T) {
 	log := algorithm.SlidingLog(driver.PerHour("hour", limit))
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		admin := tgt.Client(t)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			r := mathrand.New(mathrand.NewPCG(2, 3))
 			prefix := servers.UniquePrefix()
 			s := lib.Client(t, clients.To(tgt)).

@@ -29,7 +29,7 @@ func TestDeniedCommand(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		t.Parallel()
 		server := servers.Start(t, image)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			if !usual(lib, image) {
 				return
 			}
@@ -62,7 +62,7 @@ func TestRenamedCommand(t *testing.T) {
 		t.Parallel()
 		for _, command := range []string{"time", "setrange"} {
 			server := servers.Start(t, image, "--rename-command", command, command+"-no-more")
-			clients.Each(t, func(t *testing.T, lib clients.Library) {
+			clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 				if !usual(lib, image) {
 					return
 				}
@@ -80,7 +80,7 @@ func TestWaitForRight(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		admin := servers.Connect(t, server.Addr)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			for _, command := range []string{"time", "getrange", "set"} {
 				grant := func(rights string) {
 					t.Helper()

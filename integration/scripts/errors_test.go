@@ -72,7 +72,7 @@ func (a faulty) Script() driver.Script {
 func TestStepFails(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			if !depth.Full && lib.Name != "go-redis" && tgt.Image != servers.Newest() {
 				return
 			}
@@ -194,7 +194,7 @@ type uncomparable struct {
 func TestUncomparableAlgorithm(t *testing.T) {
 	t.Parallel()
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			s := lib.Client(t, clients.To(tgt)).NewStore(t,
 				&serverstore.Options{Timeout: clients.Patient, Prefix: servers.UniquePrefix()})
 			good := clients.Take(servers.FreshKey(t))

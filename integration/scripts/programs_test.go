@@ -30,7 +30,7 @@ func TestPrograms(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		control := servers.Connect(t, server.Addr)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			store := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}}).NewStore(t,
 				&serverstore.Options{Timeout: clients.Patient, Prefix: servers.UniquePrefix()})
 			ask := func(ds ...driver.Demand) {

@@ -31,7 +31,7 @@ func TestLeastRights(t *testing.T) {
 		t.Parallel()
 		server := servers.Start(t, image)
 		admin := servers.Connect(t, server.Addr)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			rights := strings.Fields(clients.DecisionRights)
 			if err := useRights(t, lib, admin, server, rights); err != nil {
 				t.Errorf("with all rights: got %v, want no error", err)

@@ -64,6 +64,16 @@ func getImages(images []string) map[string]error {
 	return lacking
 }
 
+// hasImage reports whether the engine has an image.
+func hasImage(image string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), FaultTimeout)
+	defer cancel()
+	return withDocker(ctx, func(docker *testcontainers.DockerClient) error {
+		_, err := docker.ImageInspect(ctx, image)
+		return err
+	}) == nil
+}
+
 // pull gives up when nothing arrives for registryTimeout.
 func pull(ctx context.Context, docker *testcontainers.DockerClient, image string) error {
 	ctx, cancel := context.WithCancelCause(ctx)

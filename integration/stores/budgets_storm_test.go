@@ -29,7 +29,7 @@ func TestBudgetStorm(t *testing.T) {
 		storms = 100
 	}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			calm := clients.CalmStore(t, tgt, nil)
 			var c clients.Cutter
 			var all []*budgetmodel.Storm

@@ -81,7 +81,7 @@ func TestRedisLostAnswer(t *testing.T) {
 			c.On.Store(false)
 			clients.Decided(t, faulty, clients.Take(servers.FreshKey(t)))
 		}
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			if !lib.Piped {
 				t.Run("together", func(t *testing.T) { lose(t, lib, clients.Style{}, false) })
 				t.Run("alone", func(t *testing.T) { lose(t, lib, clients.Style{}, true) })
@@ -116,7 +116,7 @@ func TestRedisRedirects(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			var c clients.Cutter
 			open := func() ratelimit.Store {
 				return misled(t, lib, cl, &c).
@@ -131,7 +131,7 @@ func TestRedisRedirects(t *testing.T) {
 		})
 
 		servers.MigrateSlot(t, right, "{=migrating}")
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			var c clients.Cutter
 			open := func() ratelimit.Store {
 				d := clients.Dialing{Addrs: cl.Addrs(), Cluster: true, Dial: c.Dial}
@@ -361,7 +361,7 @@ func dialSlowly(t *testing.T, server *servers.Server, lib clients.Library, alone
 func TestRedisFrozen(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
-		clients.Each(t, func(t *testing.T, lib clients.Library) { freeze(t, server, lib) })
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) { freeze(t, server, lib) })
 	})
 }
 

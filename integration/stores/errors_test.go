@@ -122,7 +122,7 @@ func TestRedisErrors(t *testing.T) {
 			},
 		} {
 			t.Run(cmp.Or(tt.code, "max clients"), func(t *testing.T) {
-				clients.Each(t, func(t *testing.T, lib clients.Library) {
+				clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 					if tt.begin != nil {
 						tt.begin()
 					}
@@ -163,7 +163,7 @@ func TestRedisNoScripts(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image, "--rename-command", "EVALSHA", "",
 			"--rename-command", "EVAL", "")
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			s := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}}).
 				NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			_, err := s.Take(t.Context(), clients.Take("secret"))
@@ -187,7 +187,7 @@ func TestRedisNoScripts(t *testing.T) {
 func TestRedisSeveralSlots(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			c := lib.Client(t, clients.To(tgt))
 			s := c.NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			tagged := c.NewStore(t, &serverstore.Options{Prefix: "tagged:",

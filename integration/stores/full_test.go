@@ -27,7 +27,7 @@ func TestFullServerUnderFailOpen(t *testing.T) {
 		admin := redis.NewClient(&redis.Options{Addr: server.Addr, Protocol: 2,
 			DisableIdentity: true})
 		defer admin.Close()
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			bound := func(more int) {
 				t.Helper()
 				most := 0

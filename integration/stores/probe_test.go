@@ -18,7 +18,7 @@ import (
 func TestRedisProbe(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			s := lib.Client(t, clients.To(tgt)).NewStore(t, &serverstore.Options{Prefix: "probe:"})
 			if err := servers.DropScripts(t.Context(), client); err != nil {
 				t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRedisProbeFinds(t *testing.T) {
 					defer tt.end()
 				}
 				both := func(t *testing.T, check func(t *testing.T, lib clients.Library)) {
-					clients.Each(t, func(t *testing.T, lib clients.Library) {
+					clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 						do("SCRIPT", "FLUSH")
 						check(t, lib)
 						do("SCRIPT", "LOAD", script)
@@ -221,7 +221,7 @@ func TestRedisProbeWrongClient(t *testing.T) {
 				"use a *redis.Client")
 			return
 		}
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			want := "use a *redis.ClusterClient"
 			if lib.Piped {
 				want = "use a client without ForceSingleClient"

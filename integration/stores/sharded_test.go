@@ -252,7 +252,7 @@ func TestShardedProbeRights(t *testing.T) {
 					clients.ACL(clients.DecisionRights)...).Err(); err != nil {
 					t.Fatal(err)
 				}
-				clients.Each(t, func(t *testing.T, lib clients.Library) {
+				clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 					s := lib.Client(t, clients.Dialing{
 						Addrs: []string{addr}, Username: "cacher", Password: "hunter2",
 					}).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
@@ -283,7 +283,7 @@ func TestShardedDeadline(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {
 		addrs := servers.StartClusterOf(t, image, 1).Addrs()
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
+		clients.EachOn(t, image, func(t *testing.T, lib clients.Library) {
 			h := newHoldup()
 			opts := &serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: time.Second}
 			s := lib.Client(t, clients.Dialing{Addrs: addrs, Dial: h.dial}).NewStore(t, opts)
