@@ -47,7 +47,9 @@ func TestQuickstart(t *testing.T) {
 		stop()
 
 		q.shell("docker run")
-		q.await(q.addrs[2])
+		server := servers.Connect(t, q.addrs[2]) // Docker takes connections before the server does
+		servers.Within(t, func() bool { return server.Ping(t.Context()).Err() == nil },
+			"the server does not answer")
 		q.start(q.addrs[0])
 		q.start(q.addrs[1])
 		want(t, "statuses", q.shell("for port"), "200\n200\n200\n200\n200\n429\n")

@@ -67,6 +67,7 @@ type opened struct {
 	n     map[int]int64 // units that are certainly held
 	maybe bool          // the policy admitted it: nothing may be held
 	local bool          // it was admitted in an outage: other clients may not find it
+	late  int64         // renewals that may arrive after a settlement, which then may count again
 }
 
 // start makes the workers.
@@ -304,7 +305,8 @@ func (w *worker) reserve(c Client) error {
 		return r.Cancel(ctx)
 	}
 	source := r.Result().Source
-	o := &opened{r, n, source == driver.SourceOpen, source == driver.SourceLocal}
+	o := &opened{Reservation: r, n: n, maybe: source == driver.SourceOpen,
+		local: source == driver.SourceLocal}
 	w.open = append(w.open, o)
 	requested := map[int]int64{requests: n[requests]}
 	defer delete(n, requests)
@@ -347,6 +349,7 @@ func (w *worker) extend() error {
 		unknown, err := w.failed(err)
 		if unknown {
 			w.maybeHeld(more)
+			o.late++
 		}
 		return err
 	case len(res) == 0 || !res[ratelimit.Binding(res)].Allowed:
@@ -414,7 +417,7 @@ func (w *worker) settle() error {
 				if err != nil {
 					return err
 				}
-				twins = append(twins, &opened{r, o.n, o.maybe, o.local})
+				twins = append(twins, &opened{Reservation: r, n: o.n, maybe: o.maybe, local: o.local})
 			}
 		}
 	}
@@ -425,7 +428,7 @@ func (w *worker) settle() error {
 		if !o.maybe {
 			b.Certain += n
 		}
-		b.Possible += n
+		b.Possible += n * (1 + o.late)
 	})
 	return w.commit(used, o, twins)
 }
