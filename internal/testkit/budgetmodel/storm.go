@@ -417,7 +417,9 @@ func (w *worker) settle() error {
 				if err != nil {
 					return err
 				}
-				twins = append(twins, &opened{Reservation: r, n: o.n, maybe: o.maybe, local: o.local})
+				twin := *o
+				twin.Reservation = r
+				twins = append(twins, &twin)
 			}
 		}
 	}
