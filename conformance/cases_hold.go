@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
@@ -106,10 +107,20 @@ func checkHoldCounts(h *heldKey) {
 	h.hold(1, 6)
 	h.left(4)
 	h.holdRefused(2, 5)
-	h.clock.add(timeout / 2)
+	h.clock.add(h.timeout / 2)
 	h.left(4)
 	h.hold(2, 4)
 	h.left(0)
+
+	most := driver.MaxUnits
+	h.change(most, h.timeout)
+	h.hold(3, 1<<31)
+	h.hold(4, 1<<31)
+	h.left(most - 1<<32 - 10)
+	h.hold(5, 1<<38+1<<31)
+	h.left(most - 1<<38 - 3<<31 - 10)
+	h.settle(5, 1<<32+1, 1<<32+1)
+	h.renew(4, 1<<31)
 }
 
 func checkHoldFits(h *heldKey) {
@@ -137,8 +148,8 @@ func checkHoldResize(h *heldKey) {
 	h.hold(2, 2)
 	h.holdRefused(1, 9)
 	h.renew(1, 8)
-	h.want(holdFor(h.key, h.holder, 1, 8, timeout/16), true, 8)
-	h.clock.add(timeout - time.Microsecond)
+	h.want(holdFor(h.key, h.holder, 1, 8, h.timeout/16), true, 8)
+	h.clock.add(h.timeout - time.Microsecond)
 	h.left(0)
 }
 
@@ -159,7 +170,7 @@ func checkHoldIdempotent(h *heldKey) {
 func checkHoldIDs(h *heldKey) {
 	ids := []uint64{1, 2, 255, 256, 1 << 31, 1<<31 + 1, 1 << 32, 1<<32 + 1, 1<<53 + 1, 1<<53 + 2,
 		1 << 63, 1<<63 + 1, 1<<64 - 1, 0x0a0d, 0x3a68, 0x2500}
-	h.change(int64(len(ids)), timeout)
+	h.change(int64(len(ids)), h.timeout)
 	for i, id := range ids {
 		h.hold(id, 1)
 		h.left(int64(len(ids) - 1 - i))
@@ -174,7 +185,7 @@ func checkHoldIDs(h *heldKey) {
 func checkRenew(h *heldKey) {
 	h.hold(1, 4)
 	for range 4 {
-		h.clock.add(timeout * 9 / 10)
+		h.clock.add(h.timeout * 9 / 10)
 		h.renew(1, 4)
 		h.left(6)
 	}
@@ -182,9 +193,9 @@ func checkRenew(h *heldKey) {
 		h.want(force(h.key, h.holder, 20), true, 20)
 		h.renew(1, 4)
 	}
-	h.change(2, timeout)
+	h.change(2, h.timeout)
 	h.renew(1, 4)
-	h.clock.add(timeout - time.Microsecond)
+	h.clock.add(h.timeout - time.Microsecond)
 	h.left(0)
 }
 
@@ -200,30 +211,30 @@ func checkRenewUnknown(h *heldKey) {
 
 func checkRenewLate(h *heldKey) {
 	h.hold(1, 4)
-	h.clock.add(3 * timeout)
+	h.clock.add(3 * h.timeout)
 	h.left(10)
 	h.hold(2, 9)
 	h.renew(1, 4)
 	h.left(0)
 	h.settle(2, 0, 0)
 	h.left(6)
-	h.clock.add(timeout - time.Microsecond)
+	h.clock.add(h.timeout - time.Microsecond)
 	h.left(6)
 	h.clock.add(24 * time.Hour)
 	h.renew(1, 4)
-	h.clock.add(longest(timeout) + 24*time.Hour)
+	h.clock.add(longest(h.timeout) + 24*time.Hour)
 	h.renew(1, 0)
 	h.left(10)
 }
 
 func checkTimeOut(h *heldKey) {
 	id := uint64(0)
-	for _, length := range []time.Duration{0, timeout / 16, timeout, 16 * timeout} {
+	for _, length := range []time.Duration{0, h.timeout / 16, h.timeout, 16 * h.timeout} {
 		id++
 		h.want(holdFor(h.key, h.holder, id, 4, length), true, 4)
 		h.left(6)
 		if length == 0 {
-			length = timeout
+			length = h.timeout
 		}
 		h.clock.add(longest(length))
 		h.left(10)
@@ -231,13 +242,13 @@ func checkTimeOut(h *heldKey) {
 }
 
 func checkTimeNotEarly(h *heldKey) {
-	for i, length := range []time.Duration{0, timeout / 16, timeout/5 + time.Microsecond, timeout,
-		16 * timeout} {
+	for i, length := range []time.Duration{0, h.timeout / 16, h.timeout/5 + time.Microsecond,
+		h.timeout, 16 * h.timeout} {
 		id := uint64(i) + 1
 		h.clock.add(time.Duration(h.rand.Int64N(1e6)) * time.Microsecond)
 		h.want(holdFor(h.key, h.holder, id, 4, length), true, 4)
 		if length == 0 {
-			length = timeout
+			length = h.timeout
 		}
 		for range 4 {
 			h.clock.add((length - time.Microsecond) / 4)
@@ -249,20 +260,20 @@ func checkTimeNotEarly(h *heldKey) {
 
 // checkDeadlines places holds of many lengths, and follows them to the end.
 func checkDeadlines(h *heldKey) {
-	h.change(1000, timeout)
+	h.change(1000, h.timeout)
 	for id := range uint64(60) {
-		h.clock.add(time.Duration(h.rand.Int64N(int64(timeout / 20))))
-		length := timeout / 16 << h.rand.IntN(9)
+		h.clock.add(time.Duration(h.rand.Int64N(int64(h.timeout / 20))))
+		length := h.timeout / 16 << h.rand.IntN(9)
 		h.do(holdFor(h.key, h.holder, id+1, 1+h.rand.Int64N(9), length))
 	}
 	for range 60 {
-		h.clock.add(timeout / 4)
+		h.clock.add(h.timeout / 4)
 		res := h.do(peek(h.key, h.holder, 1))
 		if res.Remaining == 1000 {
 			return
 		}
 	}
-	h.clock.add(longest(16 * timeout))
+	h.clock.add(longest(16 * h.timeout))
 	h.left(1000)
 }
 
@@ -274,7 +285,7 @@ func checkFull(e *env) {
 	if e.full {
 		budget = time.Minute
 	}
-	holder, _ := kinds[len(kinds)-1](driver.Limit{Name: "held", Max: driver.MaxUnits}, timeout)
+	holder, _ := inFlight(driver.Limit{Name: "held", Max: driver.MaxUnits}, timeout)
 	key, begin, held := e.key(), time.Now(), uint64(0)
 	defer e.do(reset(key, holder))
 	short := hold(key, holder, most+2, 1)
@@ -340,12 +351,12 @@ func checkHoldRetryAfter(h *heldKey) {
 	id := uint64(0)
 	for range h.scale(10) {
 		id++
-		length := timeout / 16 << h.rand.IntN(9)
+		length := h.timeout / 16 << h.rand.IntN(9)
 		d := holdFor(h.key, h.holder, id, 1+h.rand.Int64N(8), length)
 		if id%4 == 0 && !h.holder.InFlight() {
 			d = take(h.key, h.holder, d.N)
 		}
-		h.clock.add(time.Duration(h.rand.Int64N(int64(timeout / 8))))
+		h.clock.add(time.Duration(h.rand.Int64N(int64(h.timeout / 8))))
 		res := h.do(d)
 		if res.Allowed {
 			continue
@@ -363,16 +374,16 @@ func checkHoldRetryAfter(h *heldKey) {
 
 func checkChangedMax(h *heldKey) {
 	h.hold(1, 6)
-	h.change(5, timeout)
+	h.change(5, h.timeout)
 	h.left(0)
 	h.holdRefused(2, 1)
 	h.renew(1, 6)
-	h.change(20, timeout/2)
+	h.change(20, h.timeout/2)
 	h.left(14)
-	h.hold(2, 14)
-	h.clock.add(timeout - time.Microsecond)
+	h.want(holdFor(h.key, h.holder, 2, 14, h.timeout/2), true, 14)
+	h.clock.add(h.timeout - time.Microsecond)
 	h.left(14)
-	h.clock.add(longest(timeout) - timeout)
+	h.clock.add(longest(h.timeout) - h.timeout)
 	h.left(20)
 }
 
@@ -383,23 +394,23 @@ func checkHoldBack(h *heldKey) {
 		h.renew(1, 4)
 		h.clock.add(-back)
 		h.renew(1, 4)
-		h.clock.add(timeout - time.Microsecond)
+		h.clock.add(h.timeout - time.Microsecond)
 		h.left(6)
-		h.clock.add(longest(timeout) - timeout)
+		h.clock.add(longest(h.timeout) - h.timeout)
 		h.left(10)
 	}
 	h.renew(1, 4)
-	h.clock.add(-timeout / 2)
+	h.clock.add(-h.timeout / 2)
 	h.left(6)
-	h.clock.add(timeout - time.Microsecond)
+	h.clock.add(h.timeout - time.Microsecond)
 	h.left(6)
-	h.clock.add(longest(timeout) - timeout/2)
+	h.clock.add(longest(h.timeout) - h.timeout/2)
 	h.left(10)
 }
 
 func checkHoldForward(h *heldKey) {
 	h.hold(1, 4)
-	h.clock.add(time.Hour)
+	h.clock.add(longest(h.timeout) + time.Hour)
 	h.left(10)
 	h.renew(1, 4)
 	h.left(6)
@@ -418,6 +429,18 @@ func checkHoldCorrupt(h *heldKey) {
 			h.fatalf("%v of %d on a corrupt state returned %+v and the error %v, want "+
 				"ErrCorruptState", d.Op, d.N, res, err)
 		}
+		if h.lacks("takeall") {
+			continue
+		}
+		other := hold(h.key, algorithm.Budget(h.algOf("other", 10)), 1, 3)
+		out := make([]driver.Result, 2)
+		for _, ds := range [][]driver.Demand{{d, other}, {other, d}} {
+			if err := h.store.TakeAll(h.ctx, ds, out); !errors.Is(err, driver.ErrCorruptState) {
+				h.fatalf("%v of %d on a corrupt state, with a hold under another limit, returned "+
+					"%+v and the error %v, want ErrCorruptState", d.Op, d.N, out, err)
+			}
+			h.wantLeft(other.Key, other.Algorithm, 10, "a TakeAll that failed")
+		}
 	}
 	h.do(reset(h.key, h.holder))
 	h.left(10)
@@ -426,8 +449,8 @@ func checkHoldCorrupt(h *heldKey) {
 
 // checkHoldResults makes random demands and compares what the store returns with the model.
 func checkHoldResults(e *env) {
-	for round := range e.scale(2 * len(kinds)) {
-		e.playHolds(kinds[round%len(kinds)], e.seed+uint64(round))
+	for round := range e.scale(2 * len(ownKinds)) {
+		e.playHolds(ownKinds[round%len(ownKinds)].make, e.seed+uint64(round))
 	}
 }
 
@@ -485,7 +508,7 @@ func checkSettleMore(h *heldKey) {
 	h.hold(2, 2)
 	h.settle(2, 50, 50)
 	h.left(0)
-	h.change(100, timeout)
+	h.change(100, h.timeout)
 	h.do(peek(h.key, h.holder, 1))
 }
 
@@ -513,17 +536,17 @@ func checkSettleTwice(h *heldKey) {
 }
 
 func checkSettleLate(h *heldKey) {
-	for i, late := range []time.Duration{0, time.Minute, 24*time.Hour - timeout} {
+	for i, late := range []time.Duration{0, time.Minute, 24*time.Hour - h.timeout} {
 		id := uint64(i) + 1
 		h.hold(id, 4)
-		h.clock.add(longest(timeout) + late)
+		h.clock.add(longest(h.timeout) + late)
 		h.left(10)
 		h.settle(id, 3, 3)
 		h.left(7)
 		h.clock.add(3 * window)
 	}
 	h.hold(9, 4)
-	h.clock.add(longest(timeout) + 24*time.Hour)
+	h.clock.add(longest(h.timeout) + 24*time.Hour)
 	h.settle(9, 3, 0)
 	h.left(10)
 }
@@ -570,7 +593,7 @@ func checkSettleAtOnce(h *heldKey) {
 		if n := recorded.Load(); n != 3 {
 			h.fatalf("%d settlements of 3 units at once recorded %d", goroutines, n)
 		}
-		h.model.Do(h.limit, h.clock.now(), settle(h.key, h.holder, 1, 3))
+		h.decide(settle(h.key, h.holder, 1, 3))
 		h.left(7)
 	}
 }
@@ -579,7 +602,7 @@ func checkSettleAtOnce(h *heldKey) {
 func checkSettleInstant(h *heldKey) {
 	at := func(minute int, begin int64) { h.clock.after(begin, time.Duration(minute)*time.Minute) }
 	holdFor := func(id uint64, n int64) {
-		h.want(holdFor(h.key, h.holder, id, n, 16*timeout), true, n)
+		h.want(holdFor(h.key, h.holder, id, n, 16*h.timeout), true, n)
 	}
 	begin := h.clock.now()
 	holdFor(1, 5)
@@ -672,7 +695,7 @@ func checkCountHolds(h *heldKey) {
 	const goroutines = 32
 	each := h.scale(6)
 	most := int64(goroutines * each / 2)
-	h.change(most, timeout)
+	h.change(most, h.timeout)
 	var admitted, recorded atomic.Int64
 	ids := make([][]uint64, goroutines)
 	h.together(goroutines, func(g int) error {
@@ -710,8 +733,8 @@ func checkCountHolds(h *heldKey) {
 func checkRemembered(h *heldKey) {
 	begin := h.clock.now()
 	h.hold(1, 4)
-	for _, age := range []time.Duration{timeout, window, 2 * window, 12 * time.Hour,
-		24*time.Hour + timeout - time.Microsecond} {
+	for _, age := range []time.Duration{h.timeout, window, 2 * window, 12 * time.Hour,
+		24*time.Hour + h.timeout - time.Microsecond} {
 		h.clock.after(begin, age)
 		h.sweepIfCan()
 	}

@@ -116,7 +116,7 @@ func checkHoldPart(h *heldKey) {
 		free = 6
 	}
 	h.want(partly(hold(h.key, h.holder, 3, driver.MaxUnits), free), true, free)
-	h.clock.add(longest(timeout))
+	h.clock.add(longest(h.timeout))
 	h.renew(3, free)
 }
 

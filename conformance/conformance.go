@@ -20,8 +20,8 @@
 //     order
 //   - op, result, window: what each operation does, what a result means, and that no window admits
 //     more than Max
-//   - hold, settle: units that are held by an ID, under the algorithms of this module, and what
-//     becomes of them
+//   - hold, settle: units that are held by an ID, under the algorithms of this module and those of
+//     [Options] that are a [driver.Holder], and what becomes of them
 //   - clock, expiry: clocks that stand, jump and step back; states that run out
 //   - takeall, takeall-keys: several demands as one, on one key and on several
 //   - errors, lost: which calls fail before any I/O, what each error says about what was recorded,

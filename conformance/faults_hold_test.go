@@ -120,6 +120,12 @@ var holdFaults = []fault{
 				}
 			})
 		}()},
+	{name: "units of holds in 32 bits", always: true, rules: "hold/counts",
+		bugs: asksOf(driver.OpHold, func(d *driver.Demand) { d.N &= 1<<32 - 1 })},
+	{name: "units of holds in 31 bits", always: true, rules: "hold/counts",
+		bugs: asksOf(driver.OpHold, func(d *driver.Demand) { d.N = min(d.N, 1<<31-1) })},
+	{name: "units of settlements in 32 bits", always: true, rules: "hold/counts",
+		bugs: asksOf(driver.OpSettle, func(d *driver.Demand) { d.N &= 1<<32 - 1 })},
 	{name: "IDs of 32 bits", always: true, rules: "hold/ids",
 		bugs: asks(func(d *driver.Demand) {
 			if d.ID &= 1<<32 - 1; d.ID == 0 && d.Op >= driver.OpHold {

@@ -98,7 +98,8 @@ func faults() []fault {
 	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults,
 		concurrencyFaults, algorithmFaults, cacheFaults,
 		raceFaults, keyFaults, joinFaults(), hashFaults(), volumeFaults, windowFaults,
-		writeFaults, takeAllManyFaults, holdFaults, leastFaults)
+		writeFaults, takeAllManyFaults, holdFaults, leastFaults,
+		theirHoldFaults)
 }
 
 // identify returns a bug that changes what a state belongs to.

@@ -89,7 +89,8 @@ type Options struct {
 	// Algorithms make the algorithms that the store is tested with; nil means the sliding-window
 	// log, exact and at coarser resolutions. Most cases use the first, and expect it to be exact
 	// and to keep a record of each call; the random cases and a few others use all. If yours is not
-	// like that, put the log before it.
+	// like that, put the log before it. An algorithm that is a driver.Holder is tested by the cases
+	// of hold and settle too, and its holds are among those of TakeAlls.
 	Algorithms []func(driver.Limit) driver.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Without it

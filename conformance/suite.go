@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
@@ -13,6 +14,7 @@ type suite struct {
 	except       map[string]string
 	full         bool
 	algorithms   []func(driver.Limit) driver.Algorithm
+	kinds        []kind // of limits with holds
 	checkHistory func([]Operation) error
 	deadline     time.Time // of the test binary, if it has one
 	// multiplies the time of cases that make as many calls as they can
@@ -26,9 +28,18 @@ func newSuite(opts *Options) *suite {
 	s := &suite{
 		except:       opts.Except,
 		full:         opts.Full || os.Getenv("RATELIMIT_CONFORMANCE_FULL") == "1",
-		algorithms:   opts.Algorithms,
+		kinds:        slices.Clone(ownKinds),
 		checkHistory: opts.CheckHistory,
 		patience:     1,
+	}
+	for _, newAlgorithm := range opts.Algorithms {
+		k, ok := theirKind(newAlgorithm)
+		if ok {
+			s.kinds = append(s.kinds, k)
+		}
+		if !ok || !k.inFlight() {
+			s.algorithms = append(s.algorithms, newAlgorithm)
+		}
 	}
 	if len(s.algorithms) == 0 {
 		s.algorithms = []func(driver.Limit) driver.Algorithm{slidingLog(1), slidingLog(100),
