@@ -628,6 +628,22 @@ func checkSettleInstant(h *heldKey) {
 	h.left(5)
 	at(13, begin)
 	h.left(10)
+
+	if h.lacks("takeall") {
+		return
+	}
+	begin = h.clock.now()
+	holdFor(3, 4)
+	at(1, begin)
+	h.want(take(h.key, h.holder, 1), true, 1)
+	at(2, begin)
+	together := settle(h.key, h.holder, 3, 4)
+	want := h.decide(together)
+	if out := h.all(take(h.key, h.algOf("other", 3), 1), together); !same(out[1], want) {
+		h.fatalf("a settlement with a take returned %+v, want %+v", out[1], want)
+	}
+	at(11, begin)
+	h.left(10)
 }
 
 // checkForceAt forces units at the time of records, before the first, and after the last.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -252,6 +253,31 @@ func checkMany(e *env) {
 	if out := e.all(e.limits(1)...); !out[0].Allowed || out[0].Remaining != 9 {
 		e.fatalf("a TakeAll of one demand returned %+v", out[0])
 	}
+	checkManyHolds(e)
+}
+
+// checkManyHolds places 60 holds of different IDs and units as one, and settles them.
+func checkManyHolds(e *env) {
+	ds := e.limits(60)
+	settled := make([]driver.Demand, len(ds))
+	for i, d := range ds {
+		ds[i] = hold(d.Key, algorithm.Budget(d.Algorithm), uint64(i)+1, 2+int64(i%4))
+		settled[i] = settle(d.Key, ds[i].Algorithm, ds[i].ID, int64(i%3))
+	}
+	for i, res := range e.all(ds...) {
+		if res.Units != ds[i].N {
+			e.fatalf("hold %d of 60 returned %+v, want %d units", i, res, ds[i].N)
+		}
+	}
+	for i, res := range e.all(settled...) {
+		if res.Units != settled[i].N {
+			e.fatalf("settlement %d of 60 returned %+v, want %d units", i, res, settled[i].N)
+		}
+	}
+	for i, d := range settled {
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-d.N,
+			fmt.Sprintf("settlement %d of 60", i))
+	}
 }
 
 func checkOneReading(e *env) {
@@ -316,37 +342,55 @@ func checkSlices(e *env) {
 }
 
 // checkStorm has many goroutines make two or three of ds at once, in any order, until nothing is
-// left. Every state must hold what was admitted under it.
+// left. Every state must hold what was admitted under it. Some of the limits have holds, which are
+// placed and settled together. Under the twins nothing else is done, so they are always equal.
 func checkStorm(e *env, ds []driver.Demand) {
-	admitted := make([][]int64, 32)
-	e.together(len(admitted), func(g int) error {
+	recorded := make([][]int64, 32)
+	for i := range ds {
+		if i%2 == 1 {
+			ds[i].Algorithm = algorithm.Budget(ds[i].Algorithm)
+		}
+	}
+	twins := []driver.Demand{
+		take(ds[0].Key, algorithm.Budget(e.algOf("twin1", driver.MaxUnits)), 1),
+		take(ds[len(ds)-1].Key, algorithm.Budget(e.algOf("twin2", driver.MaxUnits)), 1),
+	}
+	e.together(len(recorded), func(g int) error {
+		s := storm{env: e, rand: newRand(e.seed, len(recorded)+g), id: uint64(g+1) << 32}
 		order := newOrder(e.seed, g, len(ds))
-		admitted[g] = make([]int64, len(ds))
+		recorded[g] = make([]int64, len(ds))
 		for range e.scale(12) {
 			chosen := order()
-			asked, out := make([]driver.Demand, len(chosen)),
-				make([]driver.Result, len(chosen))
+			asked := make([]driver.Demand, len(chosen))
 			for i, j := range chosen {
 				asked[i] = ds[j]
 			}
-			if err := e.store.TakeAll(e.ctx, asked, out); err != nil {
+			units, err := s.charge(asked)
+			if err != nil {
 				return err
 			}
-			if allowed(out) {
-				for _, j := range chosen {
-					admitted[g][j]++
-				}
+			for i, j := range chosen {
+				recorded[g][j] += units[i]
+			}
+			if g%4 > 0 {
+				err = s.wantTwins(twins)
+			} else if units, err = s.charge(twins); err == nil && units[0] != units[1] {
+				err = fmt.Errorf("one settlement of two holds recorded %d and %d units", units[0],
+					units[1])
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	for i, d := range ds {
 		limit, sum := d.Algorithm.Limit(), int64(0)
-		for g := range admitted {
-			sum += admitted[g][i]
+		for g := range recorded {
+			sum += recorded[g][i]
 		}
 		if left := e.left(d.Key, d.Algorithm); sum+left != limit.Max {
-			e.fatalf("%d units were admitted under %v and %d are left, want %d in all",
+			e.fatalf("%d units were recorded under %v and %d are left, want %d in all",
 				sum, limit, left, limit.Max)
 		}
 	}
@@ -358,4 +402,61 @@ func checkStorm(e *env, ds []driver.Demand) {
 			e.fatalf("after the concurrent calls a TakeAll returned Allowed %t", !full)
 		}
 	}
+}
+
+// storm is what one goroutine of checkStorm does.
+type storm struct {
+	*env
+	rand *rand.Rand
+	id   uint64 // of the last holds
+}
+
+// charge makes takes as one, those under limits with holds by holds of one ID that it settles. It
+// returns the units that were recorded.
+func (s *storm) charge(ds []driver.Demand) (units []int64, err error) {
+	s.id++
+	asked, out := slices.Clone(ds), make([]driver.Result, len(ds))
+	var held []int
+	for i := range asked {
+		if _, ok := asked[i].Algorithm.(driver.Holder); ok {
+			asked[i].Op, asked[i].ID = driver.OpHold, s.id
+			held = append(held, i)
+		}
+	}
+	units = make([]int64, len(ds))
+	if err := s.store.TakeAll(s.ctx, asked, out); err != nil || !allowed(out) {
+		return units, err
+	}
+	n := s.rand.Int64N(2)
+	var settled []driver.Demand
+	for i, d := range asked {
+		if units[i] = d.N; d.Op == driver.OpHold {
+			settled = append(settled, settle(d.Key, d.Algorithm, s.id, n))
+		}
+	}
+	if len(held) == 0 {
+		return units, nil
+	}
+	out = out[:len(held)]
+	if err = s.store.TakeAll(s.ctx, settled, out); err == nil && !allowed(out) {
+		err = fmt.Errorf("a TakeAll of settlements returned %+v", out)
+	}
+	for i, j := range held {
+		units[j] = out[i].Units
+	}
+	return units, err
+}
+
+// wantTwins peeks at the twins.
+func (s *storm) wantTwins(twins []driver.Demand) error {
+	asked, out := slices.Clone(twins), make([]driver.Result, len(twins))
+	for i := range asked {
+		asked[i].Op = driver.OpPeek
+	}
+	err := s.store.TakeAll(s.ctx, asked, out)
+	if err == nil && out[0].Remaining != out[1].Remaining {
+		err = fmt.Errorf("%d and %d units are left under two limits under which all is held and "+
+			"settled together", out[0].Remaining, out[1].Remaining)
+	}
+	return err
 }

@@ -71,6 +71,8 @@ func unwrap(a driver.Algorithm) driver.Algorithm {
 	switch w := a.(type) {
 	case hostile:
 		return unwrap(w.Algorithm)
+	case hostileHolder:
+		return unwrap(w.Algorithm)
 	case spied:
 		return unwrap(w.Algorithm)
 	case renamed:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // differential is a random run in which a store must return what the model returns. The zero value
 // makes single demands on one store.
 type differential struct {
-	several bool // TakeAll too, of limits of one key
+	several bool // TakeAll too, of limits of one key, and holds
 	keys    bool // TakeAll of several keys too
 
 	// how many runs; 0 means seedsAtCI
@@ -30,8 +31,17 @@ type differential struct {
 const seedsAtCI, opsAtCI = 3, 450
 
 func (c differential) check(e *env) {
-	for i := range e.scale(cmp.Or(c.seeds, seedsAtCI)) {
-		newRun(e, c, e.seed+uint64(i)).play(opsAtCI)
+	seeds := cmp.Or(c.seeds, seedsAtCI)
+	if c.several {
+		seeds++ // half of them have holds
+	}
+	for i := range e.scale(seeds) {
+		r, ops := newRun(e, c, e.seed+uint64(i)), opsAtCI
+		if c.several && i%2 == 1 {
+			r.addHolds()
+			ops *= 2
+		}
+		r.play(ops)
 	}
 }
 
@@ -45,9 +55,14 @@ type run struct {
 
 	keyNames []string
 	limits   []driver.Algorithm // one a name; their parameters change
-	admitted []int64            // when the last admissions leave their windows
-	retry    int64              // when the RetryAfter of the last refusal ends
-	asked    int                // operations so far, where a case counts them
+	held     []heldLimit
+	ids      []uint64 // of holds
+	used     map[identity]driver.Algorithm
+	insides  map[identity]*inside
+	admitted []int64 // when the last admissions leave their windows
+	ends     []int64 // when the last holds time out, and the last states run out
+	retry    int64   // when the RetryAfter of the last refusal ends
+	asked    int     // operations so far, where a case counts them
 	trace    []string
 }
 
@@ -57,7 +72,7 @@ func newRun(e *env, c differential, seed uint64) *run {
 	now := begin(seed)
 	e.clock.set(now)
 	r := &run{differential: c, e: e, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)),
-		model: newModel(now), retry: now}
+		model: newModel(now), retry: now, used: make(map[identity]driver.Algorithm)}
 	for range 4 {
 		r.keyNames = append(r.keyNames, e.key())
 	}
@@ -90,8 +105,12 @@ func (r *run) play(ops int) {
 		}
 		r.move()
 		if r.rand.IntN(15) == 0 {
-			j := r.rand.IntN(len(r.limits))
-			r.limits[j] = r.algorithm(limitNames[j])
+			j := r.rand.IntN(len(r.limits) + len(r.held))
+			if j < len(r.limits) {
+				r.limits[j] = r.algorithm(limitNames[j])
+			} else {
+				r.changeHeld(j - len(r.limits))
+			}
 		}
 		r.ask(i, r.demands())
 	}
@@ -101,13 +120,7 @@ func (r *run) play(ops int) {
 // clean resets the states that the run has left, which a server might otherwise keep for a year.
 func (r *run) clean() {
 	for id := range r.model.states {
-		for _, newAlgorithm := range r.e.algorithms {
-			a := newAlgorithm(driver.Limit{Name: id.limit, Max: 1, Window: window})
-			if a.Name() == id.algorithm {
-				r.e.admit(reset(id.key, a))
-				break
-			}
-		}
+		r.e.admit(reset(id.key, r.used[id]))
 	}
 }
 
@@ -115,8 +128,16 @@ func (r *run) clean() {
 // all.
 func (r *run) move() {
 	now := r.model.now
-	span := pick(r.rand, r.limits...).Limit().Window.Microseconds()
-	switch r.rand.IntN(24) {
+	a := pick(r.rand, r.algorithms()...)
+	span := a.Limit().Window.Microseconds()
+	if h, ok := a.(driver.Holder); ok {
+		span = pick(r.rand, span, h.HoldTimeout().Microseconds())
+	}
+	how := r.rand.IntN(24)
+	if len(r.held) > 0 && r.rand.IntN(3) > 0 {
+		how = 24
+	}
+	switch how {
 	case 0, 1, 2, 3:
 		now++
 	case 4, 5, 6:
@@ -143,6 +164,12 @@ func (r *run) move() {
 		if len(r.admitted) > 0 { // the instant at which an admission leaves the window
 			now = pick(r.rand, r.admitted...) - r.rand.Int64N(2)
 		}
+	case 24: // so that holds last for some calls
+		now += r.rand.Int64N(2) * r.rand.Int64N(1e6)
+	case 18:
+		if len(r.ends) > 0 {
+			now = pick(r.rand, r.ends...) - r.rand.Int64N(2)
+		}
 	}
 	if now < 1 || now > farFuture { // start over, on other keys
 		now = start
@@ -153,25 +180,47 @@ func (r *run) move() {
 func (r *run) setClock(now int64) {
 	r.e.clock.set(now)
 	r.model.set(now)
+	r.passed(now)
+}
+
+// algorithms returns those of all limits.
+func (r *run) algorithms() []driver.Algorithm {
+	all := slices.Clone(r.limits)
+	for _, l := range r.held {
+		all = append(all, l.holder)
+	}
+	return all
 }
 
 // farFuture is the end of the year 2111, up to which clocks must work.
 const farFuture = int64(4_481_135_999_999_999)
 
 func (r *run) demands() []driver.Demand {
-	size := 1
+	algorithms, size := r.algorithms(), 1
 	if r.several && r.rand.IntN(2) == 0 {
-		size = 1 + r.rand.IntN(len(r.limits))
+		size = 1 + r.rand.IntN(3)
+	} else if len(r.held) > 0 {
+		size = 2
 	}
-	keys, limits := r.rand.Perm(len(r.keyNames)), r.rand.Perm(len(r.limits))
+	keys, limits := r.rand.Perm(len(r.keyNames)), r.rand.Perm(len(algorithms))
 	spread := r.keys && r.rand.IntN(2) == 0
+	alike := r.rand.IntN(2) == 0 // the holds are those of one reservation
+	id, op := uint64(0), 0
 	ds := make([]driver.Demand, size)
 	for i := range ds {
-		key, limit := r.keyNames[keys[0]], r.limits[limits[i]]
+		key, a := r.keyNames[keys[0]], algorithms[limits[i]]
 		if spread {
-			key, limit = r.keyNames[keys[i]], pick(r.rand, r.limits...)
+			key, a = r.keyNames[keys[i]], pick(r.rand, algorithms...)
 		}
-		ds[i] = r.demand(key, limit)
+		h, ok := a.(driver.Holder)
+		if !ok || len(r.held) == 0 {
+			ds[i] = r.demand(key, a)
+			continue
+		}
+		if id == 0 || !alike {
+			id, op = pick(r.rand, r.ids...), r.rand.IntN(heldOps)
+		}
+		ds[i] = r.heldDemand(key, h, id, op)
 	}
 	if r.rand.IntN(5) == 0 {
 		r.grant(ds)
@@ -179,14 +228,14 @@ func (r *run) demands() []driver.Demand {
 	return ds
 }
 
-// grant makes a part enough for the takes among ds.
+// grant makes a part enough for the takes and holds among ds.
 func (r *run) grant(ds []driver.Demand) {
 	least, more := driver.MaxUnits, pick[int64](r.rand, 0, 1, 5, 40)
 	for _, d := range ds {
 		least = min(least, 1+r.rand.Int64N(d.Algorithm.Limit().Max))
 	}
 	for i := range ds {
-		if d := &ds[i]; d.Op == driver.OpTake {
+		if d := &ds[i]; d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0 {
 			d.N, d.Least = min(least+more, driver.MaxUnits), least
 		}
 	}
@@ -218,13 +267,12 @@ func (r *run) demand(key string, a driver.Algorithm) driver.Demand {
 
 // ask makes ds on the store and on the model, and compares.
 func (r *run) ask(i int, ds []driver.Demand) {
-	for j, name := range r.keyNames {
-		for _, d := range ds {
-			if d.Key == name && r.model.doubtful(d) {
-				r.keyNames[j] = r.e.key()
-				return
-			}
+	for _, d := range ds {
+		if r.doubtful(d) {
+			r.leave(d.Key)
+			return
 		}
+		r.used[identityOf(d)] = d.Algorithm
 	}
 	want, writes := r.model.decide(ds)
 	if brief(writes) {
@@ -238,7 +286,11 @@ func (r *run) ask(i int, ds []driver.Demand) {
 			i, seedVar, r.seed, strings.Join(r.trace, "\n"))
 	}
 	r.model.commit(writes)
+	for _, w := range writes {
+		r.ends = latest(r.ends, r.model.now+w.keep.Microseconds())
+	}
 	r.remember(ds, got)
+	r.follow(ds, want)
 }
 
 // tell makes ds on the store: a single demand mostly by Take, several by TakeAll.
@@ -270,13 +322,19 @@ func (r *run) remember(ds []driver.Demand, results []driver.Result) {
 			r.retry = r.model.now + results[i].RetryAfter.Microseconds()
 		}
 		if all && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
-			if len(r.admitted) == 64 {
-				r.admitted = r.admitted[1:]
-			}
-			r.admitted = append(r.admitted,
+			r.admitted = latest(r.admitted,
 				r.model.now+d.Algorithm.Limit().Window.Microseconds())
 		}
+		if all && d.Op == driver.OpHold {
+			r.ends = latest(r.ends, r.model.now+results[i].ResetAfter.Microseconds())
+		}
 	}
+}
+
+// latest adds an instant to the last ones.
+func latest(instants []int64, at int64) []int64 {
+	instants = append(instants, at)
+	return instants[max(0, len(instants)-64):]
 }
 
 func (r *run) note(format string, args ...any) {
@@ -300,6 +358,9 @@ func describe(ds []driver.Demand) string {
 		}
 		if d.Least != 0 {
 			fmt.Fprintf(&b, ", at least %d", d.Least)
+		}
+		if d.ID != 0 {
+			fmt.Fprintf(&b, " by ID %d for %v", d.ID, d.HoldTimeout)
 		}
 	}
 	return b.String()

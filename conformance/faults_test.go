@@ -98,7 +98,7 @@ func faults() []fault {
 	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults,
 		concurrencyFaults, algorithmFaults, cacheFaults,
 		raceFaults, keyFaults, joinFaults(), hashFaults(), volumeFaults, windowFaults,
-		writeFaults, takeAllManyFaults, holdFaults, leastFaults,
+		writeFaults, takeAllManyFaults, holdFaults, leastFaults, takeAllHoldFaults,
 		theirHoldFaults)
 }
 

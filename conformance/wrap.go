@@ -63,7 +63,24 @@ func (h hostile) Step(
 
 func (h hostile) Script() driver.Script { return scriptOf(h.Algorithm) }
 
-func beHostile(a driver.Algorithm) driver.Algorithm { return hostile{a} }
+// hostileHolder is a hostile Holder.
+type hostileHolder struct {
+	hostile
+	holds
+}
+
+// holds is what a Holder has beside an Algorithm.
+type holds interface {
+	HoldTimeout() time.Duration
+	InFlight() bool
+}
+
+func beHostile(a driver.Algorithm) driver.Algorithm {
+	if h, ok := a.(driver.Holder); ok {
+		return hostileHolder{hostile{a}, h}
+	}
+	return hostile{a}
+}
 
 // spied is an algorithm that records the states that it gets.
 type spied struct {
