@@ -23,9 +23,8 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &callRecorder{env: e, client: client,
 		limits: []driver.Algorithm{e.algOf("a", 4), e.algOf("b", 7)},
-		held: algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4,
-			Window: window})),
-		begin: time.Now()}
+		held:   []driver.Algorithm{heldBy("h", 4), heldBy("i", 6)},
+		begin:  time.Now()}
 	life := 0
 	for round := range e.scale(25) {
 		if life == 0 {
@@ -61,12 +60,18 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	}
 }
 
+// heldBy returns a log with holds.
+func heldBy(name string, most int64) driver.Algorithm {
+	return algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: name, Max: most,
+		Window: window}))
+}
+
 // callRecorder makes calls and records them.
 type callRecorder struct {
 	*env
 	client  func(*env, int) driver.Store
 	limits  []driver.Algorithm
-	held    driver.Algorithm
+	held    []driver.Algorithm
 	begin   time.Time
 	settled time.Duration
 	key     string
@@ -77,22 +82,7 @@ type callRecorder struct {
 // calls makes four calls as client c.
 func (rec *callRecorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 	for range 4 {
-		ds := []driver.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
-		if !rec.lacks("takeall") && r.IntN(3) == 0 {
-			ds = []driver.Demand{take(rec.key, rec.limits[0], 1),
-				take(rec.key, rec.limits[1], 1)}
-		}
-		switch d := &ds[0]; r.IntN(8) {
-		case 0:
-			d.Op = driver.OpPeek
-		case 1, 2:
-			d.Algorithm, d.ID = rec.held, uint64(1+r.IntN(4))
-			d.Op, d.N = pick(r, driver.OpHold, driver.OpHold, driver.OpSettle), r.Int64N(3)
-		case 3:
-			if r.IntN(4) == 0 {
-				d.Op = pick(r, driver.OpForce, driver.OpReset)
-			}
-		}
+		ds := rec.demands(r)
 		if r.IntN(6) == 0 {
 			for i := range ds {
 				if d := &ds[i]; d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0 {
@@ -114,6 +104,35 @@ func (rec *callRecorder) calls(c int, r *rand.Rand) (ops []Operation, err error)
 		ops = append(ops, op)
 	}
 	return ops, nil
+}
+
+// demands returns one or two demands on the limits, or on those with holds.
+func (rec *callRecorder) demands(r *rand.Rand) []driver.Demand {
+	ds := []driver.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
+	if !rec.lacks("takeall") && r.IntN(3) == 0 {
+		ds = []driver.Demand{take(rec.key, rec.limits[0], 1), take(rec.key, rec.limits[1], 1)}
+	}
+	switch d := &ds[0]; r.IntN(8) {
+	case 0:
+		d.Op = driver.OpPeek
+	case 1, 2:
+		op, id, first := pick(r, driver.OpHold, driver.OpHold, driver.OpSettle), r.IntN(4),
+			r.IntN(2)
+		for i := range ds {
+			d := &ds[i]
+			d.Algorithm, d.ID = rec.held[(first+i)%2], uint64(1+id)
+			d.Op, d.N = op, r.Int64N(3)
+			if r.IntN(3) == 0 {
+				op, id = driver.OpHold+driver.OpSettle-op, r.IntN(4) // of the next demand
+			}
+		}
+	case 3:
+		if r.IntN(4) == 0 {
+			d.Op = pick(r, driver.OpForce, driver.OpReset)
+			d.Algorithm = pick(r, d.Algorithm, rec.held[0])
+		}
+	}
+	return ds
 }
 
 // extendCached moves the beginning of each cached refusal before the calls that it need not count:

@@ -81,6 +81,10 @@ func TestHistories(t *testing.T) {
 		if err := tryRule(t, newReference(outlives), opts, name); !errors.Is(err, errNoOrder) {
 			t.Errorf("%s of a cache that outlives admissions: %v, want %v", name, err, errNoOrder)
 		}
+		apart := apartLast(settlement, oneOf)
+		if err := tryRule(t, newReference(apart), opts, name); !errors.Is(err, errNoOrder) {
+			t.Errorf("%s of settlements one by one: %v, want %v", name, err, errNoOrder)
+		}
 		err := tryRule(t, newReference(lostUpdate), opts, name)
 		if !errors.Is(err, errNoOrder) {
 			t.Fatalf("%s of a store that loses updates: %v, want %v", name, err, errNoOrder)
