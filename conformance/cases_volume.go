@@ -3,9 +3,11 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/storeclock"
 )
@@ -154,10 +156,14 @@ func checkManyCalls(e *env) {
 	}
 	c := &calls{env: e, free: e.algOf("free", driver.MaxUnits),
 		other: e.algOf("other", driver.MaxUnits), most: e.algOf("most", 5)}
-	c.tallies, c.others = make([]tally, 8), make([]tally, 8)
+	for i := range c.held {
+		c.held[i] = algorithm.Budget(e.algOf(fmt.Sprint("held", i), driver.MaxUnits))
+	}
+	c.tallies, c.others, c.settled = make([]tally, 8), make([]tally, 8), make([]tally, 8)
 	for i := range c.tallies {
 		c.tallies[i].key = e.key()
 		c.others[i].key = c.tallies[i].key
+		c.settled[i].key = c.tallies[i].key
 		e.admit(take(c.tallies[i].key, c.most, 4))
 	}
 	own := make([]string, goroutines)
@@ -182,6 +188,9 @@ func checkManyCalls(e *env) {
 			e.wantLeft(c.tallies[i].key, c.free, driver.MaxUnits-c.tallies[i].used.Load(), after)
 			e.wantLeft(c.others[i].key, c.other, driver.MaxUnits-c.others[i].used.Load(), after)
 			e.wantLeft(c.tallies[i].key, c.most, 1, after)
+			for _, a := range c.held {
+				e.wantLeft(c.settled[i].key, a, driver.MaxUnits-c.settled[i].used.Load(), after)
+			}
 		}
 	}
 }
@@ -192,6 +201,9 @@ type calls struct {
 	*env
 	free, other, most driver.Algorithm
 	tallies, others   []tally
+	held              [2]driver.Algorithm
+	settled           []tally // of each of held
+	ids               atomic.Uint64
 	now               int64
 }
 
@@ -199,7 +211,7 @@ type calls struct {
 func (c *calls) call(r *rand.Rand, own string) error {
 	i := r.IntN(len(c.tallies))
 	key, n := c.tallies[i].key, 1+r.Int64N(3)
-	switch op := r.IntN(14); op {
+	switch op := r.IntN(16); op {
 	case 0, 1, 2, 3:
 		return c.want(peek(key, c.free, n), true)
 	case 4, 5:
@@ -231,9 +243,49 @@ func (c *calls) call(r *rand.Rand, own string) error {
 			err = fmt.Errorf("at the time %d the store's clock is at %d", c.now, now)
 		}
 		return err
+	case 11, 12:
+		c.settled[i].used.Add(n)
+		return c.reserve(r, key, n)
 	}
 	c.tallies[i].used.Add(n)
 	return c.want(take(key, c.free, n), true)
+}
+
+// reserve holds units under each of held, may renew the holds, and records n units, by TakeAll or
+// one by one.
+func (c *calls) reserve(r *rand.Rand, key string, n int64) error {
+	id := c.ids.Add(1)
+	steps := []driver.Demand{hold(key, nil, id, 3), hold(key, nil, id, 0), settle(key, nil, id, n)}
+	if r.IntN(4) > 0 {
+		steps = slices.Delete(steps, 1, 2)
+	}
+	for _, d := range steps {
+		want := int64(3)
+		if d.Op == driver.OpSettle {
+			want = n
+		}
+		ds, out := []driver.Demand{d, d}, make([]driver.Result, 2)
+		for i, a := range c.held {
+			ds[i].Algorithm = a
+		}
+		var err error
+		if together := r.IntN(2) == 0; together && !c.lacks("takeall") {
+			err = c.store.TakeAll(c.ctx, ds, out)
+		} else {
+			for i := 0; i < len(ds) && err == nil; i++ {
+				out[i], err = c.store.Take(c.ctx, ds[i])
+			}
+		}
+		for i, res := range out {
+			if err == nil && (!res.Allowed || res.Units != want) {
+				err = fmt.Errorf("%v of %d returned %+v, want %d Units", ds[i].Op, d.N, res, want)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // want makes d on the store, and checks whether it is admitted.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,27 @@ func sometimes(fault func(r *reference, d driver.Demand) step, op driver.Op) bug
 	}}
 }
 
+// sometimesSettled returns a bug in every thousandth settlement of a TakeAll: it is answered as if
+// it had recorded its units.
+func sometimesSettled() bugs {
+	var settlements atomic.Int64
+	return rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
+		made := slices.Clone(ds)
+		for i := range made {
+			if d := &made[i]; d.Op == driver.OpSettle && settlements.Add(1)%1000 == 0 {
+				d.N = 0
+			}
+		}
+		err := r.several(made, out)
+		for i, d := range ds {
+			if d.Op == driver.OpSettle && err == nil {
+				out[i].Units = d.N
+			}
+		}
+		return err
+	})
+}
+
 var volumeFaults = []fault{
 	{name: "300 records at most", always: true, rules: "op/many-records", bugs: capped(300)},
 	{name: "1,000 records at most", always: true, rules: "op/many-records", bugs: capped(1000)},
@@ -62,6 +84,25 @@ var volumeFaults = []fault{
 			r.one(d)
 			return r.one(d)
 		}, driver.OpTake)},
+	{name: "one settlement in a thousand records nothing", always: true,
+		rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
+			n := d.N
+			d.N = 0
+			s := r.one(d)
+			s.res.Units = n
+			return s
+		}, driver.OpSettle)},
+	{name: "one settlement in a thousand keeps the hold", always: true,
+		rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
+			s := r.one(d)
+			d.Op, d.N = driver.OpHold, 1
+			r.one(d)
+			return s
+		}, driver.OpSettle)},
+	{name: "one settlement of a TakeAll in a thousand records nothing", always: true,
+		rules: "concurrency/many-calls", bugs: sometimesSettled()},
 	{name: "one peek in a thousand takes", always: true, rules: "concurrency/many-calls",
 		bugs: sometimes(func(r *reference, d driver.Demand) step {
 			d.Op = driver.OpTake
