@@ -745,12 +745,12 @@ func checkCountHolds(h *heldKey) {
 		fmt.Sprintf("the settlement of %d holds", most))
 }
 
-// checkRemembered sweeps until nothing is remembered of a hold.
+// checkRemembered renews a hold in the last microsecond in which it is remembered.
 func checkRemembered(h *heldKey) {
 	begin := h.clock.now()
-	h.hold(1, 4)
+	held := h.do(hold(h.key, h.holder, 1, 4)).ResetAfter
 	for _, age := range []time.Duration{h.timeout, window, 2 * window, 12 * time.Hour,
-		24*time.Hour + h.timeout - time.Microsecond} {
+		24*time.Hour + h.timeout - time.Microsecond, 24*time.Hour + held - time.Microsecond} {
 		h.clock.after(begin, age)
 		h.sweepIfCan()
 	}

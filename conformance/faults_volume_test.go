@@ -168,9 +168,22 @@ var windowFaults = []fault{
 				d.N = min(d.N, d.Algorithm.Limit().Max)
 			}
 		})},
-	{name: "time to live cut to milliseconds", always: true, rules: "expiry/not-early",
+	{name: "time to live cut to milliseconds", always: true,
+		rules: "expiry/not-early step/results",
 		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
 			return now + keep.Milliseconds()*1000
+		}}},
+	{name: "end cut to milliseconds", always: true,
+		rules: "expiry/not-early step/results takeall/results",
+		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
+			return (now + keep.Microseconds()) / 1000 * 1000
+		}}},
+	{name: "time to live of limits with holds cut to milliseconds", always: true,
+		rules: "expiry/remembered",
+		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
+			if _, ok := d.Algorithm.(driver.Holder); ok && s.keep > 0 {
+				s.keep = max(time.Microsecond, s.keep.Truncate(time.Millisecond))
+			}
 		}}},
 	{name: "time to live cut to seconds", always: true,
 		rules: "expiry/not-early expiry/real-fractions",
