@@ -21,15 +21,6 @@ func rewritesDemands(change func([]driver.Demand)) bugs {
 	})
 }
 
-// rewritesEach is rewritesDemands for each demand alone.
-func rewritesEach(change func(*driver.Demand)) bugs {
-	return rewritesDemands(func(ds []driver.Demand) {
-		for i := range ds {
-			change(&ds[i])
-		}
-	})
-}
-
 // firstForAll returns a bug: what the first demand of a hold in a TakeAll says counts for all of
 // them.
 func firstForAll(apply func(first driver.Demand, d *driver.Demand)) bugs {
@@ -281,20 +272,6 @@ var takeAllHoldFaults = []fault{
 				d.N = min(first.N, d.Algorithm.Limit().Max)
 			}
 		})},
-	{name: "no HoldTimeout in a TakeAll", always: true, rules: "takeall/results",
-		bugs: rewritesEach(func(d *driver.Demand) { d.HoldTimeout = 0 })},
-	{name: "no ID of peeks in a TakeAll", always: true, rules: "takeall/results",
-		bugs: rewritesEach(func(d *driver.Demand) {
-			if d.Op == driver.OpPeek {
-				d.ID = 0
-			}
-		})},
-	{name: "IDs of 32 bits in a TakeAll", always: true, rules: "takeall/results",
-		bugs: rewritesEach(func(d *driver.Demand) {
-			if ofHold(*d) {
-				d.ID = max(1, d.ID&(1<<32-1))
-			}
-		})},
 	{name: "16 holds of a TakeAll at most", always: true, rules: "takeall/many",
 		bugs: rewritesDemands(func(ds []driver.Demand) {
 			n := 0
@@ -308,16 +285,6 @@ var takeAllHoldFaults = []fault{
 		})},
 	{name: "settlements of a TakeAll count when they are made", always: true,
 		rules: "settle/instant", bugs: apartLast(settlement, settleNow)},
-	{name: "no Units of holds in a TakeAll", always: true, rules: "takeall/results",
-		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
-			err := r.several(ds, out)
-			for i, d := range ds {
-				if ofHold(d) {
-					out[i].Units = 0
-				}
-			}
-			return err
-		})},
 	{name: "parts of their own for holds in a TakeAll", always: true,
 		rules: "takeall/results",
 		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
@@ -327,43 +294,6 @@ var takeAllHoldFaults = []fault{
 					d = ds[i]
 				}
 				out[i] = r.one(d).res
-			}
-			return err
-		})},
-	{name: "time to live of a hold in a TakeAll not renewed", always: true,
-		rules: "takeall/results",
-		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
-			until := make(map[identity]int64)
-			r.mu.Lock()
-			for _, d := range ds {
-				if c, ok := r.states[identityOf(d)]; ok && ofHold(d) {
-					until[identityOf(d)] = c.until
-				}
-			}
-			r.mu.Unlock()
-			err := r.several(ds, out)
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			for id, until := range until {
-				if c, ok := r.states[id]; ok {
-					c.until = until
-					r.states[id], r.soonest = c, min(r.soonest, until)
-				}
-			}
-			return err
-		})},
-	{name: "time to live of a TakeAll cut to milliseconds", always: true,
-		rules: "takeall/results",
-		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
-			err := r.several(ds, out)
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			for _, d := range ds {
-				if c, ok := r.states[identityOf(d)]; ok {
-					now := r.clock()
-					c.until = now + (c.until-now)/1000*1000
-					r.states[identityOf(d)], r.soonest = c, min(r.soonest, c.until)
-				}
 			}
 			return err
 		})},
