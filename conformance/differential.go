@@ -39,7 +39,9 @@ func (c differential) check(e *env) {
 		r, ops := newRun(e, c, e.seed+uint64(i)), opsAtCI
 		if c.several && i%2 == 1 {
 			r.addHolds()
-			ops *= 2
+			if !e.full {
+				ops *= 2
+			}
 		}
 		r.play(ops)
 	}
@@ -164,12 +166,12 @@ func (r *run) move() {
 		if len(r.admitted) > 0 { // the instant at which an admission leaves the window
 			now = pick(r.rand, r.admitted...) - r.rand.Int64N(2)
 		}
-	case 24: // so that holds last for some calls
-		now += r.rand.Int64N(2) * r.rand.Int64N(1e6)
 	case 18:
 		if len(r.ends) > 0 {
 			now = pick(r.rand, r.ends...) - r.rand.Int64N(2)
 		}
+	case 24: // so that holds last for some calls
+		now += r.rand.Int64N(2) * r.rand.Int64N(1e6)
 	}
 	if now < 1 || now > farFuture { // start over, on other keys
 		now = start
