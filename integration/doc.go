@@ -22,8 +22,8 @@
 // This is a module of its own, so that users of a backend do not require testcontainers. The tests
 // of examples/postgres use package servers too.
 //
-// "make servers" runs all folders but shipping and soak. Each is a process, which looks for servers when a test first
-// needs one, in this order:
+// "make servers" runs all folders but shipping and soak. Each is a process, which looks for servers
+// when a test first needs one, in this order:
 //
 //   - Docker containers. Missing images are pulled, or built by scripts/offline-images.sh where no
 //     registry has them. Servers use the network of this machine. An engine in a virtual machine
@@ -41,9 +41,9 @@
 //	RATELIMIT_IMAGES           run on these images, separated by commas, instead of redis:8 and
 //	                           valkey/valkey:9; "make test-rest" also runs some tests on redis:7,
 //	                           redis:8.6 and valkey/valkey:8
-//	RATELIMIT_FULL             1: the full depth: all combinations of the conformance suite, redis:7
-//	                           beside the newest, and the other tests in their long form; one needs
-//	                           the program lua5.4
+//	RATELIMIT_FULL             1: the full depth: all combinations of the conformance suite,
+//	                           redis:7 beside the newest, and the other tests in their long
+//	                           form; one needs the program lua5.4
 //	RATELIMIT_CONFORMANCE_FULL 1: the conformance suite at full depth
 //	RATELIMIT_CONFORMANCE_SEED makes the suite repeat the random cases of the run that printed
 //	                           this seed
@@ -59,8 +59,8 @@
 //	                           double-record, lost-settlement or stale-cache
 //	RATELIMIT_SOAK_HISTORIES   directory to which TestSoak writes histories that break a promise,
 //	                           and from which TestSoakAgain reads them
-//	RATELIMIT_REQUIRE_SERVERS  1: get the images of other programs too, and fail where a test would
-//	                           be skipped because something is missing
+//	RATELIMIT_REQUIRE_SERVERS  1: get the images of other programs too, and fail where a test
+//	                           would be skipped because something is missing
 //	RATELIMIT_BEGAN            start of the run, in seconds since 1970; progress lines print the
 //	                           time since then
 //	RATELIMIT_PROGRESS         file to which all folders append their progress lines, instead of

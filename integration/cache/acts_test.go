@@ -288,10 +288,7 @@ func TestCacheShortWaits(t *testing.T) {
 // bounds always hold.
 func TestCacheBounds(t *testing.T) {
 	const callers = 8
-	keys := 1000
-	if depth.Full {
-		keys = 5000
-	}
+	keys := depth.Of(1000, 5000)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {

@@ -107,10 +107,7 @@ func TestCacheRaces(t *testing.T) {
 // server to another.
 func TestCacheRacesWhileSlotsMove(t *testing.T) {
 	t.Parallel()
-	rounds := 100
-	if depth.Full {
-		rounds = 3000
-	}
+	rounds := depth.Of(100, 3000)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := servers.StartCluster(t, image)
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})

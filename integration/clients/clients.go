@@ -137,9 +137,9 @@ func Each(t *testing.T, f func(t *testing.T, lib Library)) {
 	}
 }
 
-// EachOn is Each for a test that runs on several servers, of which on is the name: the image, or the
-// Target's. In a full run it pairs all libraries with all servers. Otherwise clusters and Redis go
-// with go-redis and rueidis, and the newest Valkey with valkey-go, so that each library and each
+// EachOn is Each for a test that runs on several servers, of which on is the name: the image, or
+// the Target's. In a full run it pairs all libraries with all servers. Otherwise clusters and Redis
+// go with go-redis and rueidis, and the newest Valkey with valkey-go, so that each library and each
 // server is tried.
 func EachOn(t *testing.T, on string, f func(t *testing.T, lib Library)) {
 	t.Helper()

@@ -15,9 +15,9 @@ import (
 // states, and each server store has its own client.
 type opener func(t testing.TB, now func() int64) driver.Store
 
-// eachStore runs f, as a subtest, on the memory store, on go-redis on Redis, and on the newest Valkey
-// on valkey-go, and on rueidis with a cache of refusals; in a full run on all libraries, with and
-// without a cache, on every server and cluster. tgt is nil for the memory store.
+// eachStore runs f, as a subtest, on the memory store, on go-redis on Redis, and on the newest
+// Valkey on valkey-go, and on rueidis with a cache of refusals; in a full run on all libraries, with
+// and without a cache, on every server and cluster. tgt is nil for the memory store.
 func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Target, open opener)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -36,7 +36,8 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 		for _, lib := range clients.Libraries {
 			newest := tgt.Name == servers.Newest()
 			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
-			if depth.Full || lib.Name == "go-redis" && !newest || lib.Name == "valkey-go" && newest {
+			usual := lib.Name == "go-redis" && !newest || lib.Name == "valkey-go" && newest
+			if depth.Full || usual {
 				t.Run(lib.Name, func(t *testing.T) {
 					f(t, lib.Name+" on "+tgt.Name, tgt,
 						func(t testing.TB, now func() int64) driver.Store {

@@ -22,12 +22,8 @@ const (
 // TestSameAnswers: both services answer random requests under random files alike, apart from the
 // differences that TestDifferences shows.
 func TestSameAnswers(t *testing.T) {
-	const requests = 2500 // of a round
-	rounds := 1
-	if depth.Full {
-		rounds = 40
-	}
-	for round := range rounds {
+	requests := depth.Of(800, 2500) // of a round
+	for round := range depth.Of(1, 40) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			for !sameAnswers(t, requests) { // a fixed window has turned over
 			}

@@ -73,10 +73,7 @@ func (k *chargedKey) use(t *testing.T, r *rand.Rand) (calls int) {
 // slot moves to and fro: what is recorded is what was acknowledged.
 func TestChargesWhileSlotMoves(t *testing.T) {
 	const callers, keys = 8, 4 // of each client; two callers share a key, so they are in one batch
-	enough := int64(3_000)
-	if depth.Full {
-		enough = 100_000
-	}
+	enough := depth.Of(int64(3_000), 100_000)
 	budget := algorithm.Budget(algorithm.SlidingLog(ratelimit.PerDay("day", driver.MaxUnits)))
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := servers.StartCluster(t, image)

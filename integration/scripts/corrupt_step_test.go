@@ -95,10 +95,7 @@ func spoil(r *rand.Rand, state []byte) []byte {
 func TestCorruptStateInLua(t *testing.T) {
 	t.Parallel()
 	const batch = 250
-	batches := 3
-	if depth.Full {
-		batches = 40
-	}
+	batches := depth.Of(3, 40)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
 		states := realStates(corruptNow)

@@ -67,10 +67,7 @@ func TestTokenBucketChangedInLua(t *testing.T) {
 // find the same states corrupt, decide alike and write the same bytes.
 func TestTokenBucketStates(t *testing.T) {
 	t.Parallel()
-	rounds := 20
-	if depth.Full {
-		rounds = 400
-	}
+	rounds := depth.Of(20, 400)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client, r := tgt.Client(t), rand.New(rand.NewPCG(3, 4))
 		corrupt, decided, compared, reduced := 0, 0, 0, 0

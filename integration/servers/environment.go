@@ -55,8 +55,8 @@ var env = sync.OnceValue(func() *environment {
 	return e
 })
 
-// wantedImages returns the images in RATELIMIT_IMAGES, separated by commas, or else the newest Redis
-// and the newest Valkey, and in a full run the oldest Redis too.
+// wantedImages returns the images in RATELIMIT_IMAGES, separated by commas, or else the newest
+// Redis and the newest Valkey, and in a full run the oldest Redis too.
 func wantedImages() []string {
 	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
 		return strings.Split(names, ",")

@@ -31,7 +31,8 @@ var lackingOther = struct {
 	reasons map[string]string
 }{reasons: make(map[string]string)}
 
-// NeedImage skips a test if an image is not there. A run that is full, or requires servers, gets it.
+// NeedImage skips a test if an image is not there. A run that is full, or that requires servers,
+// gets it.
 func NeedImage(t testing.TB, image string) {
 	t.Helper()
 	NeedNetwork(t)

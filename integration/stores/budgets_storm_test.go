@@ -24,10 +24,7 @@ import (
 // budget, although every settlement is repeated. The end is after the time-out, since a hold whose
 // answer is lost may arrive after its own settlement.
 func TestBudgetStorm(t *testing.T) {
-	storms := 2
-	if depth.Full {
-		storms = 100
-	}
+	storms := depth.Of(2, 100)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachOn(t, tgt.Name, func(t *testing.T, lib clients.Library) {
 			calm := clients.CalmStore(t, tgt, nil)
@@ -104,10 +101,7 @@ func budgetStorm(
 // many units more may be held as the clients have shares.
 func TestBudgetStormInFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
-	storms := 2
-	if depth.Full {
-		storms = 50
-	}
+	storms := depth.Of(2, 50)
 	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		calm := clients.CalmStore(t, &servers.Target{Addrs: []string{server.Addr}}, nil)

@@ -17,10 +17,7 @@ import (
 // TestBudgets: after random claims and reservations through clients of different libraries the
 // server holds what a model predicts.
 func TestBudgets(t *testing.T) {
-	histories := 20
-	if depth.Full {
-		histories = 10_000
-	}
+	histories := depth.Of(20, 10_000)
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		var budgets []budgetmodel.Client
 		for _, store := range budgetStores(t, tgt) {
@@ -39,10 +36,7 @@ func TestBudgets(t *testing.T) {
 // TestBudgetsAtOnce: concurrent reservations through clients of different libraries are
 // linearizable on each server, and in the end exactly the sum of what was settled is charged.
 func TestBudgetsAtOnce(t *testing.T) {
-	histories := 5
-	if depth.Full {
-		histories = 300
-	}
+	histories := depth.Of(5, 300)
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		stores := budgetStores(t, tgt)
 		operations := 0

@@ -132,10 +132,7 @@ func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 // moment. What is recorded is what was acknowledged, except for demands whose callers left after
 // sending; each hot key admits exactly its limit; no goroutine leaks.
 func TestMillionDemands(t *testing.T) {
-	demands := int64(100_000)
-	if depth.Full {
-		demands = 1_000_000
-	}
+	demands := depth.Of[int64](30_000, 1_000_000)
 	image := servers.Newest()
 	server := servers.Start(t, image)
 	clients.Each(t, func(t *testing.T, lib clients.Library) {

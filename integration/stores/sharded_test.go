@@ -145,6 +145,7 @@ func valkeySharded(name string, plain, wrapped bool) shardedStore {
 func TestSharded(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {
+		t.Parallel()
 		single := servers.StartClusterOf(t, image, 1).Addrs()
 		three := servers.StartCluster(t, image).Addrs()
 		for _, store := range shardedStores {

@@ -213,10 +213,7 @@ func TestWaiters(t *testing.T) {
 	const oneByOneSpread = 2
 	// In a burst a busy machine may stop a waiter between two calls for several turns. In the long
 	// form this evens out.
-	inBursts := waiters
-	if depth.Full {
-		inBursts = 1
-	}
+	inBursts := depth.Of(waiters, 1)
 	const times = 5
 	burst := ratelimit.PerHour("waits", int64(times*waiters*waitProcesses))
 	hundred := ratelimit.PerSecond("waits", 100)
