@@ -62,6 +62,11 @@
 // Faults between a store and its server are tested only if the [Harness] has the functions that
 // cause them: LoseAnswer, Freeze, SkewClock and Sweep. If one is missing, its cases are skipped; go
 // test -v shows which.
+//
+// # Algorithms
+//
+// Authors of an algorithm run the suite with it, and [CheckLua], which compares its steps in Go and
+// in Lua.
 package conformance
 
 import (

@@ -220,7 +220,7 @@ type Algorithm interface {
 	Step(state []byte, now int64, d Demand) (next []byte, keep time.Duration, res Result)
 
 	// Script returns the same step for servers that run Lua. The zero Script means that there is
-	// none.
+	// none. conformance.CheckLua compares the two.
 	Script() Script
 }
 

@@ -1,11 +1,13 @@
 package scripts
 
 import (
+	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/conformance"
 )
 
 // runCall sends a call without a store, and its script if the server lacks it.
@@ -22,12 +24,22 @@ func runCall(t testing.TB, client redis.UniversalClient, call *lua.Run) string {
 	return reply
 }
 
-func argsOf(call *lua.Run) []any {
-	args := make([]any, len(call.Args()))
-	for i, a := range call.Args() {
-		args[i] = a
+func argsOf(call *lua.Run) []any { return anys(call.Args()) }
+
+// anys returns texts in the form that the client takes.
+func anys(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, text := range texts {
+		all[i] = text
 	}
-	return args
+	return all
+}
+
+// evalBy returns what CheckLua needs of a client.
+func evalBy(client redis.UniversalClient) conformance.Eval {
+	return func(ctx context.Context, script string, keys, args []string) (string, error) {
+		return client.Eval(ctx, script, keys, anys(args)...).Text()
+	}
 }
 
 // A pipeline sends calls that run on one server, and each script once.

@@ -3,7 +3,6 @@ package scripts
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/logbytes"
 )
 
 // twin keeps one state twice: by the Lua step on a server and by the Go step in memory. Sometimes
@@ -133,32 +133,11 @@ func (w *twin) compareBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := bytes.Clone(w.state)
-	clearFree(got)
-	clearFree(want)
+	logbytes.ClearFree(got)
+	logbytes.ClearFree(want)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("Lua wrote %s\nGo wrote  %s", brief(got), brief(want))
 	}
-}
-
-// clearFree clears what may differ in the bytes of a log: the time to live, which a server renews
-// less often, the copies, and the free slots of a ring.
-func clearFree(state []byte) {
-	if len(state) < 44 {
-		return
-	}
-	trailer := state[len(state)-32:]
-	if len(state) >= 160 {
-		trailer = state[len(state)-80:]
-		if trailer[13]&8 > 0 {
-			slots := 64 * uint64(binary.BigEndian.Uint32(state[len(state)-96:]))
-			place := binary.BigEndian.Uint64(trailer) >> 8
-			for i := place >> 26; i < slots; i++ {
-				clear(state[(place&(1<<26-1)+i)%slots*12:][:12])
-			}
-		}
-		trailer[13] &^= 7 // number of copies used
-	}
-	clear(trailer[28:])
 }
 
 // A recipe describes a random history. On average, the log changes after "change" steps. A
