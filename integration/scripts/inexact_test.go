@@ -1,7 +1,6 @@
 package scripts
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,55 +16,6 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
-
-// TestInexactLuaStepIsGoStep: the Lua and the Go step of each algorithm write the same bytes for
-// limits whose products exceed the precision of a double.
-func TestInexactLuaStepIsGoStep(t *testing.T) {
-	for name, newAlgorithm := range map[string]func(
-		*rand.Rand, driver.Limit) driver.Algorithm{
-		"bucket": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.GCRA(l).WithDebt(randomDebt(r, l))
-		},
-		"fixed": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.FixedWindow(l).WithOffset(randomOffset(r, l.Window))
-		},
-		"months": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
-			a := algorithm.Monthly(l.Name, l.Max)
-			return a.WithOffset(randomOffset(r, a.Limit().Window))
-		},
-		"counter": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.SlidingWindowCounter(l)
-		},
-		"quota": func(_ *rand.Rand, l driver.Limit) driver.Algorithm { return NewQuota(l) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-				r := rand.New(rand.NewPCG(8, 11))
-				w := newTwin(t, tgt.Client(t), name)
-				now := time.Now().UnixMicro()
-				var a driver.Algorithm
-				for i := range 3000 {
-					if i%5 == 0 {
-						a = newAlgorithm(r, randomLimit(r))
-					}
-					d := randomInexact(r, a)
-					now = min(now+randomTick(r, a.Limit().Window.Microseconds()), 4e15)
-					w.stepAndForget(t, now, d)
-					if i%7 == 0 {
-						w.compareBytes(t)
-						w.swap(t)
-					}
-				}
-				w.compare(t)
-			})
-		})
-	}
-}
-
-// randomOffset returns an offset of fixed windows.
-func randomOffset(r *rand.Rand, window time.Duration) time.Duration {
-	return time.Duration(r.Int64N(int64(2*window)-1)) - window + 1
-}
 
 // TestMonthsInLua: at the first and the last microsecond of every month until 2112, and on a random
 // day, a month ends in Lua when it ends in the calendar of package time.
@@ -107,40 +57,6 @@ func TestMonthsInLua(t *testing.T) {
 			w.compare(t)
 		}
 	})
-}
-
-func randomLimit(r *rand.Rand) driver.Limit {
-	more := time.Duration(r.Int64N(int64(365*24*time.Hour) >> r.IntN(20)))
-	return driver.Limit{Name: "twin", Max: 1 + r.Int64N(1<<r.IntN(41)), Window: time.Hour + more}
-}
-
-// randomInexact returns a random demand: mostly a take, rarely a reset or a large force.
-func randomInexact(r *rand.Rand, a driver.Algorithm) driver.Demand {
-	d := driver.Demand{Key: "k", Algorithm: a, Op: driver.Op(r.IntN(4)),
-		N: 1 + r.Int64N(a.Limit().Max)}
-	if r.IntN(3) == 0 {
-		d.N = 1 + r.Int64N(min(a.Limit().Max, 20))
-	}
-	switch r.IntN(20) {
-	case 0:
-		d.Op, d.N = driver.OpForce, 1+r.Int64N(driver.MaxUnits)
-	case 1, 2, 3, 4, 5, 6, 7, 8:
-		d.Op = driver.OpTake
-	}
-	return d
-}
-
-// stepAndForget is step, followed by a reset of a state that the server, whose keys expire in real
-// time, may drop before the Go side.
-func (w *twin) stepAndForget(t *testing.T, now int64, d driver.Demand) {
-	t.Helper()
-	w.step(t, now, d)
-	d.Op, d.N = driver.OpPeek, 1
-	_, _, left := d.Step(bytes.Clone(w.state), now)
-	if left.ResetAfter < 10*time.Minute && len(w.state) > 0 {
-		d.Op = driver.OpReset
-		w.step(t, now, d)
-	}
 }
 
 // TestInexactOnServers runs the conformance suite with these algorithms on single servers. It omits

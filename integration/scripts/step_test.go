@@ -16,24 +16,10 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestLuaStepIsGoStep: in random histories, with changing limits and clocks, the Lua step and the
-// Go step give the same results.
-func TestLuaStepIsGoStep(t *testing.T) {
-	t.Parallel()
-	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		client := tgt.Client(t)
-		for seed := range uint64(4) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(seed, 3))
-				playTwin(t, client, r, recipe{steps: 1500, change: 40, back: 20, swap: 10,
-					log: randomLog, tick: randomTick})
-			})
-		}
-	})
-}
-
-// TestLuaStepOnLargeLogs is the same on logs of several hundred records and on rings that wrap
-// around, grow and shrink, of which a server reads and writes only parts.
+// TestLuaStepOnLargeLogs: in random histories, with changing limits and clocks, the Lua step and
+// the Go step give the same results on logs of several hundred records and on rings that wrap
+// around, grow and shrink, of which a server reads and writes only parts. TestLuaStepsAreGoSteps
+// has smaller ones.
 func TestLuaStepOnLargeLogs(t *testing.T) {
 	t.Parallel()
 	dense := func(r *rand.Rand) algorithm.Log {
