@@ -33,7 +33,7 @@ type Eval func(ctx context.Context, script string, keys, args []string) (string,
 // be corrupt in Go alone, since a Lua step gets only its end. For a [driver.Holder], whose holds a
 // server keeps in another form, it compares results and whether something was written.
 //
-// It takes less than a second for each algorithm on a server nearby, or a minute if opts.Full is
+// It takes about a second for each algorithm on a server nearby, or a minute or two if opts.Full is
 // set. It uses one key at a time, whose name begins with "{ratelimit:conformance:", and deletes it.
 // Of opts it uses Algorithms and Full. The error names a seed: set RATELIMIT_CONFORMANCE_SEED to it
 // to repeat the run.
@@ -51,7 +51,7 @@ func CheckLua(ctx context.Context, eval Eval, opts *Options) error {
 		}
 		kinds[a.Name()] = append(kinds[a.Name()], f)
 	}
-	const runs, rounds = 6, 16 // so that TestCheckLuaFinds finds each fault in 50 runs of 50
+	const runs, rounds = 8, 16 // so that TestCheckLuaFinds finds each fault in 50 runs of 50
 	e := env{suite: s, seed: seed()}
 	var errs []error
 	for _, name := range names {
@@ -126,8 +126,8 @@ func (p *luaRun) compare(c *luaCall, got luaAnswer) error {
 	return p.compareLife(c, got, isLog)
 }
 
-// compareLife compares for how long the state is kept. A log sets the time to live rarely, so it may
-// be longer than keep.
+// compareLife compares for how long the state is kept. A log sets the time to live rarely, so it
+// may be longer than keep.
 func (p *luaRun) compareLife(c *luaCall, got luaAnswer, isLog bool) error {
 	if len(c.state) == 0 {
 		p.ends = 0
@@ -153,8 +153,8 @@ func (p *luaRun) compareLife(c *luaCall, got luaAnswer, isLog bool) error {
 		return fmt.Errorf("left a state that expires in %d µs, want %d as in Go",
 			p.ends-c.now, keep)
 	case p.ends > most && !isLog:
-		return fmt.Errorf("left a state that expires in %d µs, want %d as in Go, or %d later at most",
-			p.ends-c.now, keep, luaSlack)
+		return fmt.Errorf("left a state that expires in %d µs, want %d as in Go, or %d later at "+
+			"most", p.ends-c.now, keep, luaSlack)
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func (p *luaRun) ask(ctx context.Context, calls []luaCall) ([]luaAnswer, error) 
 		d := c.d
 		for _, arg := range d.Algorithm.Script().Args(nil, d) {
 			if arg < 0 || arg >= 1<<53 {
-				return nil, fmt.Errorf("has the arg %d, want 0 or more and below 2^53\n\tin %v", arg, c)
+				return nil, fmt.Errorf("has the arg %d, want 0 or more and below 2^53\n\tin %v",
+					arg, c)
 			}
 		}
 		d.Algorithm = noted{d.Algorithm}

@@ -20,6 +20,7 @@ type luaRun struct {
 	rand   *rand.Rand
 	key    string
 	script string
+	kind   luaKind
 
 	a     driver.Algorithm
 	now   int64
@@ -32,12 +33,24 @@ type luaRun struct {
 	trace  []string
 }
 
+// luaKind is what a run is for.
+type luaKind uint8
+
+const (
+	ofAll     luaKind = iota // limits and instants of all kinds
+	ofLarge                  // large numbers, whose products a double does not hold
+	ofRecords                // many calls in a Window: if a state has records, more than its tail
+)
+
+// luaKinds are the kinds of runs with seeds that follow one another.
+var luaKinds = [...]luaKind{ofAll, ofLarge, ofRecords, ofLarge}
+
 // callsAtOnce is how many calls a server gets at once.
 const callsAtOnce = 64
 
 func newLuaRun(eval Eval, kinds []newAlgorithm, seed uint64) *luaRun {
 	return &luaRun{eval: eval, kinds: kinds, seed: seed, rand: rand.New(rand.NewPCG(seed, 3)),
-		key: luaKey(), now: begin(seed)}
+		key: luaKey(), now: begin(seed), kind: luaKinds[seed%uint64(len(luaKinds))]}
 }
 
 func (p *luaRun) play(ctx context.Context, rounds int) (err error) {
@@ -64,7 +77,11 @@ func (p *luaRun) play(ctx context.Context, rounds int) (err error) {
 func (p *luaRun) round(ctx context.Context) error {
 	calls := make([]luaCall, callsAtOnce)
 	for i := range calls {
-		if p.rand.IntN(12) == 0 {
+		often := 12
+		if p.kind == ofRecords {
+			often = 200
+		}
+		if p.rand.IntN(often) == 0 {
 			if err := p.change(); err != nil {
 				return err
 			}
@@ -92,31 +109,33 @@ func (p *luaRun) round(ctx context.Context) error {
 	return nil
 }
 
-// change sets other parameters. Two runs of three have large numbers, whose products a double does
-// not hold.
+// change sets other parameters.
 func (p *luaRun) change() (err error) {
 	r := p.rand
 	for range 100 {
-		limit := driver.Limit{
-			Name: "lua",
-			Max:  pick(r, driver.MaxUnits, driver.MaxUnits-1, 1+r.Int64N(driver.MaxUnits)),
-			Window: pick(r, driver.MaxWindow, driver.MaxWindow-time.Microsecond,
-				driver.MinWindow+time.Duration(r.Int64N(31_000_000_000_000))*time.Microsecond),
-		}
-		if p.seed%3 == 0 {
+		limit := driver.Limit{Name: "lua"}
+		switch p.kind {
+		case ofAll:
 			limit.Max = pick(r, 1, 2, 3, 7, 40, 100, 1_000_003, driver.MaxUnits,
 				1+r.Int64N(1<<r.IntN(41)))
 			limit.Window = pick(r, driver.MinWindow, time.Second, window,
 				2*time.Minute+7*time.Microsecond, time.Hour, driver.MaxWindow,
 				driver.MinWindow+time.Duration(r.Int64N(1<<r.IntN(44)))*time.Microsecond)
+		case ofLarge:
+			limit.Max = pick(r, driver.MaxUnits, driver.MaxUnits-1, 1+r.Int64N(driver.MaxUnits))
+			limit.Window = pick(r, driver.MaxWindow, driver.MaxWindow-time.Microsecond,
+				driver.MinWindow+time.Duration(r.Int64N(31_000_000_000_000))*time.Microsecond)
+		case ofRecords:
+			limit.Max = pick(r, 30, 300, 1+r.Int64N(3000), 1_000_003)
+			limit.Window = pick(r, time.Second, 2*time.Minute+7*time.Microsecond, time.Hour)
 		}
 		a := pick(r, p.kinds...)(limit)
 		if err = a.Validate(); err != nil {
 			continue
 		}
 		if p.a != nil && a.Script().Source != p.a.Script().Source {
-			return fmt.Errorf("is another one for %v than for %v, want one Source for all of its name",
-				a.Limit(), p.a.Limit())
+			return fmt.Errorf("is another one for %v than for %v, want one Source for all of its "+
+				"name", a.Limit(), p.a.Limit())
 		}
 		p.a = a
 		return nil
@@ -179,6 +198,10 @@ func (p *luaRun) move() {
 	if n := len(p.last.want); n > 0 {
 		last = p.last.want[n-1]
 	}
+	if p.kind == ofRecords && r.IntN(60) > 0 {
+		p.now += r.Int64N(span/pick[int64](r, 30, 300, 3000) + 1)
+		return
+	}
 	near := func(d time.Duration) int64 {
 		return p.last.now + d.Microseconds() - 1 + r.Int64N(3)
 	}
@@ -235,6 +258,10 @@ func (p *luaRun) demand() driver.Demand {
 			d.N = min(max(1, p.last.want[n-1].Remaining-1+r.Int64N(3)), most)
 		}
 	}
+	few := p.kind == ofRecords && r.IntN(60) > 0
+	if few {
+		d.N = 1 + r.Int64N(min(most, 3))
+	}
 	h, ok := p.a.(driver.Holder)
 	if ok && (h.InFlight() || r.IntN(3) > 0) {
 		p.holds(&d, h)
@@ -251,12 +278,15 @@ func (p *luaRun) demand() driver.Demand {
 		fallthrough
 	case 5, 6:
 		d.Op = driver.OpForce
+		if few {
+			break
+		}
 		d.N = min(driver.MaxUnits, pick(r, 1, 3, most, most+1, 2*most, 1+r.Int64N(2*most)))
 		if r.IntN(8) == 0 {
 			d.N = driver.MaxUnits
 		}
 	case 7:
-		if r.IntN(3) == 0 {
+		if r.IntN(3) == 0 && !few {
 			d.Op, d.N = driver.OpReset, pick(r, -1, 0, 1, driver.MaxUnits+1)
 		}
 	}

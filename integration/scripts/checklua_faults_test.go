@@ -255,6 +255,9 @@ func TestCheckLuaFinds(t *testing.T) {
 		find("a log that expires early",
 			func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
 			luaFault{"us, same = base", "us, same = base - window", "expires in"})
+		find("a log of many records that is written elsewhere",
+			func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
+			luaFault{"us, nil, start, bytes", "us, nil, start + 12, bytes", "the Lua step of"})
 		find("takes that do not add up",
 			func(l driver.Limit) driver.Algorithm { return tally{NewQuota(l)} },
 			luaFault{want: " times"})

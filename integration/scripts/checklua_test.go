@@ -74,6 +74,9 @@ func TestLuaStepsAreGoSteps(t *testing.T) {
 			return algorithm.InFlight(l.Name, l.Max).WithTimeout(time.Second)
 		})
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		if all := servers.Images(); len(all) > 2 && tgt.Image == all[0] && !servers.Full {
+			t.Skip("newer servers are enough")
+		}
 		if err := conformance.CheckLua(t.Context(), evalBy(tgt.Client(t)), opts); err != nil {
 			t.Error(err)
 		}
