@@ -54,7 +54,7 @@ var serverFaults = []serverFault{
 // find these faults.
 func TestServerFaultsAreNamed(t *testing.T) {
 	t.Parallel()
-	for _, f := range serverFaults {
+	eachAtOnce(t, serverFaults, func(t *testing.T, f serverFault) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			for name := range strings.FieldsSeq(f.rules) {
 				var wg sync.WaitGroup
@@ -70,7 +70,7 @@ func TestServerFaultsAreNamed(t *testing.T) {
 				wg.Wait()
 			}
 		})
-	}
+	})
 }
 
 // TestRemotePasses: the suite accepts a remote without faults.

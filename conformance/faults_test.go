@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	for _, r := range rules() {
 		byName[r.name] = r
 	}
-	for _, f := range faults() {
+	eachAtOnce(t, faults(), func(t *testing.T, f fault) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			s := newSuite(&Options{Algorithms: f.algorithms, CheckHistory: acceptAll})
 			s.patience = 5 // so that a busy machine makes as many calls as an idle one
@@ -44,7 +45,25 @@ func TestFaultsAreNamed(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// eachAtOnce calls f with four values at a time. Faults mostly wait.
+func eachAtOnce[T any](t *testing.T, values []T, f func(*testing.T, T)) {
+	var wg sync.WaitGroup
+	next := make(chan T)
+	for range 4 {
+		wg.Go(func() {
+			for value := range next {
+				f(t, value)
+			}
+		})
 	}
+	for _, value := range values {
+		next <- value
+	}
+	close(next)
+	wg.Wait()
 }
 
 // seeOnce tries a rule up to five times, since a random case may miss a fault now and then.

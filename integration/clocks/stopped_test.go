@@ -76,7 +76,7 @@ type stoppedAnswer struct {
 // cached refusal is older than CacheAge, and each demand reaches the server at most once.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
-	stop := depth.Of(3 * time.Second, 30 * time.Second)
+	stop := depth.Of(3*time.Second, 30*time.Second)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		s := servers.Start(t, image)
 		control := servers.Connect(t, s.Addr)

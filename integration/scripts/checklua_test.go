@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestQuotaInLua: the Lua step of a Quota does what its Go step does.
@@ -74,7 +75,7 @@ func TestLuaStepsAreGoSteps(t *testing.T) {
 			return algorithm.InFlight(l.Name, l.Max).WithTimeout(time.Second)
 		})
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		if all := servers.Images(); len(all) > 2 && tgt.Image == all[0] && !servers.Full {
+		if all := servers.Images(); len(all) > 2 && tgt.Image == all[0] && !depth.Full {
 			t.Skip("newer servers are enough")
 		}
 		if err := conformance.CheckLua(t.Context(), evalBy(tgt.Client(t)), opts); err != nil {
