@@ -92,10 +92,12 @@ func (p *luaRun) compare(c *luaCall, got luaAnswer) error {
 	if c.spoiled && (isLog || len(c.before) > luaTail) {
 		return nil // Go may find what Lua does not read
 	}
+	deletes := holds && c.d.Op == driver.OpReset // both keys, even if there is nothing
 	switch wrote := got.wrote != ""; {
 	case corrupt != (c.keep < 0):
-		return fmt.Errorf("returned %+v, %v, want keep %d as in Go", results, err, c.keep)
-	case wrote && c.keep <= 0 && !(holds && c.d.Op == driver.OpReset): // it deletes both keys
+		return fmt.Errorf("returned %+v and the error %q, want keep %d as in Go", results,
+			fmt.Sprint(err), c.keep)
+	case wrote && c.keep <= 0 && !deletes:
 		return fmt.Errorf("wrote by %s, want nothing written, as in Go (keep %d)", got.wrote,
 			c.keep)
 	case !wrote && c.keep > 0:

@@ -30,7 +30,6 @@ type luaRun struct {
 	last   luaCall // the call before
 	stamps []int64 // when the last units were admitted
 	ids    uint64  // of holds so far
-	trace  []string
 }
 
 // luaKind is what a run is for.

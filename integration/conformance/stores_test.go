@@ -16,8 +16,8 @@ import (
 type opener func(t testing.TB, now func() int64) driver.Store
 
 // eachStore runs f, as a subtest, on the memory store, on go-redis on Redis, and on the newest
-// Valkey on valkey-go, and on rueidis with a cache of refusals; in a full run on all libraries, with
-// and without a cache, on every server and cluster. tgt is nil for the memory store.
+// Valkey on valkey-go, and on rueidis with a cache of refusals; in a full run on all libraries,
+// with and without a cache, on every server and cluster. tgt is nil for the memory store.
 func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Target, open opener)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
