@@ -12,7 +12,7 @@ import (
 // raceFaults last a few microseconds.
 var raceFaults = []fault{
 	{name: "peeks share a buffer", always: true, rules: "step/own-bytes", bugs: sharedBuffer()},
-	{name: "sweep that looks before it locks", always: true, rules: "expiry/sweep-not-early",
+	{name: "sweep that looks before it locks", rules: "expiry/sweep-not-early",
 		bugs: bugs{sweep: sweepUnlocked}},
 }
 

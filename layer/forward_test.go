@@ -12,6 +12,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -60,6 +61,9 @@ func TestLayersConformance(t *testing.T) {
 		"prefix,timeout,prefix":           {prefix, timeout, prefix},
 		"degraded,breaker,timeout,prefix": {degraded, guarded, timeout, prefix},
 	} {
+		if len(around) < 4 && !depth.Full {
+			continue // the last has all layers
+		}
 		except := map[string]string{}
 		if len(around) == 1 {
 			for _, name := range []string{"identity/many-keys", "identity/hashed-keys",

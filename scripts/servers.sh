@@ -3,9 +3,9 @@
 # progress of each folder; at the end, print how many tests ran in all, and on which servers.
 #
 #   scripts/servers.sh usual [FLAG]...   every folder but shipping, on the newest servers
-#   scripts/servers.sh rest [FLAG]...    the suite and the stores on other servers and with the lowest
-#                                        versions of the client libraries; shipping; the store that
-#                                        examples/postgres writes
+#   scripts/servers.sh rest [FLAG]...    the suite and the stores on other servers, on emulated ones,
+#                                        and with the lowest versions of the client libraries;
+#                                        shipping; the store of examples/postgres
 #
 # The flags are passed to go test. Each folder is a process that starts servers of its own. The
 # longest come first.
@@ -26,14 +26,13 @@ usual() {
   rm -rf measured
   # The tests of scripts compare one call after the other with Go, in one goroutine, and take three
   # times as long with the race detector.
-  local plain=() flag longest=(./conformance ./faults ./commands ./cache)
+  local plain=() flag longest=(./conformance ./stores ./faults ./commands ./cache ./service)
   for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
   ${GO:-go} test -parallel=4 "${plain[@]}" ./scripts &
   local scripts=$!
   # shellcheck disable=SC2046
-  ${GO:-go} test -p=3 -parallel=4 "$@" "${longest[@]}" $(${GO:-go} list ./... |
-    grep -v '/integration/\(cache\|commands\|conformance\|faults\|scripts\|shipping\)$') ||
-    status=$?
+  ${GO:-go} test -p=3 -parallel=4 "$@" -skip '^TestEmulated$' "${longest[@]}" \
+    $(${GO:-go} list ./... | grep -v '/integration/\(scripts\|shipping\)$') || status=$?
   wait "$scripts" || status=$?
 }
 
@@ -78,6 +77,7 @@ other_servers() {
     RATELIMIT_IMAGES=$image ${GO:-go} test -parallel=4 "$@" \
       -run '^TestConformance$/././^keys$' ./conformance || status=$?
   done
+  ${GO:-go} test -parallel=4 "$@" -run '^TestEmulated$' ./conformance || status=$?
 }
 
 have() { # image
