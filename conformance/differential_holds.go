@@ -119,10 +119,11 @@ func (r *run) follow(ds []driver.Demand, results []driver.Result) {
 				r.insides[identityOf(d)] = in
 			}
 			before := in.Ends
-			if in.Do(l.limit, r.model.now, d); in.Ends == before {
-				continue
+			if in.Do(l.limit, r.model.now, d); in.Ends != before {
+				in.over = false
 			}
-			if in.over = false; in.Ends > 0 && in.Ends-r.model.now < watchdog.Microseconds() {
+			left := in.Ends - r.model.now // it may be written with this time to live
+			if d.Op != driver.OpPeek && left > 0 && left < watchdog.Microseconds() {
 				r.leave(d.Key)
 			}
 		}

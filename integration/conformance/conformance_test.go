@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 // volumeRules are the cases that make as many calls as they can in a few seconds. Usually they run
-// through go-redis and once with a cache. valkey-go is a fork of rueidis and adds nothing.
+// through go-redis alone.
 const volumeRules = "identity/many-keys identity/hashed-keys op/many-records " +
 	"concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
 	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
@@ -116,9 +116,7 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 	} else if c.several != "" {
 		except["takeall-keys"] = c.several
 	}
-	volume := c.name == "keys" && lib.Name == "go-redis" ||
-		c.name == "keys-cached" && lib.Name == "rueidis" && !tgt.Cluster
-	if c.slow || !depth.Full && !volume {
+	if c.slow || !depth.Full && (c.name != "keys" || lib.Name != "go-redis") {
 		for rule := range strings.FieldsSeq(volumeRules) {
 			except[rule] = "tried on the newest server through other clients"
 		}
