@@ -67,9 +67,9 @@ unit-386: ## Run them for 32 bits, on an x86 processor
 	@CGO_ENABLED=0 GOARCH=386 $(GO) test -shuffle=on -count=1 -timeout=40m work
 
 .PHONY: vet
-vet: ## Compile and vet all modules with their tests, and what users import for 32 bits too
+vet: ## Compile and vet all modules with their tests, and the root for 32 bits too
 	$(GO) vet work
-	GOARCH=386 $(GO) vet work
+	GOARCH=386 $(GO) vet ./...
 	$(GO) list -m all >/dev/null && git diff --exit-code go.work.sum # complete, so that no command changes it
 	for module in $(OUTSIDE); do $(GO) -C $$module vet ./... || exit; done
 
