@@ -123,7 +123,7 @@ func (r *run) follow(ds []driver.Demand, results []driver.Result) {
 				in.over = false
 			}
 			left := in.Ends - r.model.now // it may be written with this time to live
-			if d.Op != driver.OpPeek && left > 0 && left < watchdog.Microseconds() {
+			if left > 0 && left < watchdog.Microseconds() {
 				r.leave(d.Key)
 			}
 		}

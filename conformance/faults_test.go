@@ -29,7 +29,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	for _, r := range rules() {
 		byName[r.name] = r
 	}
-	eachAtOnce(t, faults(), func(t *testing.T, f fault) {
+	try := func(t *testing.T, f fault) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			s := newSuite(&Options{Algorithms: f.algorithms, CheckHistory: acceptAll})
 			s.patience = 5 // so that a busy machine makes as many calls as an idle one
@@ -45,7 +45,14 @@ func TestFaultsAreNamed(t *testing.T) {
 				}
 			}
 		})
-	})
+	}
+	late := func(f fault) bool { return strings.Contains(f.rules, "errors/ending-context") }
+	eachAtOnce(t, slices.DeleteFunc(faults(), late), try)
+	for _, f := range faults() {
+		if late(f) { // a busy machine hides it
+			try(t, f)
+		}
+	}
 }
 
 // eachAtOnce calls f with four values at a time. Faults mostly wait.

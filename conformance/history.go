@@ -15,7 +15,7 @@ import (
 
 // lives are the numbers of rounds after which a new key is used. Each key has a history of its own,
 // and a failure in a short history is easier to read.
-var lives = []int{1, 2, 5, 1, 1, 10, 5}
+var lives = []int{1, 2, 4, 1, 1, 3, 4}
 
 // checkRecorded records what clients do at once, in rounds in which the clock stands still, and has
 // the history checked.
