@@ -302,6 +302,9 @@ func stoppedProcessMain(env string) int { return servers.RunTask(env, stoppedTas
 
 func (task stoppedTask) run() error {
 	store, closeStore, err := task.open()
+	for errors.Is(err, ratelimit.ErrUnavailable) { // a busy machine
+		store, closeStore, err = task.open()
+	}
 	if err != nil {
 		return err
 	}
