@@ -53,13 +53,16 @@ lowest_versions() {
     grep -q "^	$used\( \|$\)" ../go.mod ||
       { echo "the lowest $library is not tested, but $used"; exit 1; }
   done
-  lowest_test conformance '^TestConformance$/././^keys(-cached)?$'
-  lowest_test stores .
+  lowest_test conformance -run '^TestConformance$/././^keys(-cached)?$'
+  # rueidis and valkey-go 1.0.73 may leave a connection to a cluster open when they are closed.
+  lowest_test stores -skip '^TestOpenURL$'
 }
 
-lowest_test() { # folder, tests
+lowest_test() { # folder, flags
+  local folder=$1
+  shift
   GOWORK=off RATELIMIT_FULL="" RATELIMIT_IMAGES=valkey/valkey:8 ${GO:-go} test \
-    -modfile="$lowest/go.mod" -parallel=4 -shuffle=on -count=1 -timeout=40m -run "$2" "./$1" ||
+    -modfile="$lowest/go.mod" -parallel=4 -shuffle=on -count=1 -timeout=40m "$@" "./$folder" ||
     status=$?
 }
 
