@@ -29,7 +29,7 @@ run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
 	$(GO) run ./cmd/ratelimit serve
 
 .PHONY: test
-test: ## Run all tests, also on Redis and Valkey servers, which it gets itself
+test: ## Run the tests, also on the newest Redis and Valkey, which it gets itself
 	@$(MAKE) --no-print-directory -j2 unit servers # the tests on servers mostly wait
 
 .PHONY: servers
@@ -49,16 +49,11 @@ test-all: ## Run the tests at full depth, in some hours
 	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
 		-run 'TestConformance/redis:8$$/.*/keys$$'
 
-# SEQUENTIAL are packages whose subject is what one goroutine gets. The race detector would find
-# nothing in their tests, and make them four times as slow.
-SEQUENTIAL = '/ratelimit/(algorithm|internal/testkit/(budgetmodel|checks|exhaustive))$$'
-
 .PHONY: unit
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
-	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) $$($(GO) list work | grep -E $(SEQUENTIAL))
-	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer ./backend/memory \
-		$$($(GO) list work | grep -vE $(SEQUENTIAL))
+	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer ./algorithm work
+	@GOGC=400 $(GO) test -count=1 ./internal/testkit/exhaustive
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: unit-386

@@ -51,7 +51,7 @@ func CheckLua(ctx context.Context, eval Eval, opts *Options) error {
 		}
 		kinds[a.Name()] = append(kinds[a.Name()], f)
 	}
-	const runs, rounds = 8, 16 // so that TestCheckLuaFinds finds each fault in 50 runs of 50
+	const runs, rounds = 8, 16 // so that TestCheckLuaFinds found each fault in 20 runs of 20
 	e := env{suite: s, seed: seed()}
 	var errs []error
 	for _, name := range names {

@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 // volumeRules are the cases that make as many calls as they can in a few seconds. Usually they run
-// through go-redis alone.
+// through go-redis on Redis, and where there is only one image through rueidis too.
 const volumeRules = "identity/many-keys identity/hashed-keys op/many-records " +
 	"concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
 	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
@@ -91,6 +91,9 @@ var usual = map[string]map[string]string{
 	"cluster": {"go-redis": "tag", "rueidis": "keys-cached"},
 }
 
+// onlyOne reports whether the run is of one image, which then has what usual spreads over two.
+func onlyOne() bool { return len(servers.Images()) == 1 }
+
 func (c conformanceCase) usual(tgt *servers.Target, lib clients.Library) bool {
 	kind := "redis"
 	switch {
@@ -102,7 +105,7 @@ func (c conformanceCase) usual(tgt *servers.Target, lib clients.Library) bool {
 		kind = "valkey"
 	}
 	return usual[kind][lib.Name] == c.name ||
-		len(servers.Images()) == 1 && !tgt.Cluster && c.name == "keys"
+		onlyOne() && (c.name == "keys" || c.name == "keys-cached")
 }
 
 func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Library) {
@@ -116,7 +119,8 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 	} else if c.several != "" {
 		except["takeall-keys"] = c.several
 	}
-	if c.slow || !depth.Full && (c.name != "keys" || lib.Name != "go-redis") {
+	volume := lib.Name == "go-redis" && c.name == "keys" || lib.Name == "rueidis" && onlyOne()
+	if c.slow || !depth.Full && !volume {
 		for rule := range strings.FieldsSeq(volumeRules) {
 			except[rule] = "tried on the newest server through other clients"
 		}

@@ -12,23 +12,15 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
-// EachClocked runs f, as a subtest, on the images whose wall clock tests step at every commit; in a
-// full run on all images.
+// EachClocked is EachImage for tests that step the wall clock, which run side by side.
 func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
 	t.Helper()
-	for _, image := range Images() {
-		if image == "redis:7" && !depth.Full && len(Images()) > 1 {
-			continue
-		}
-		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
-			t.Parallel() // mostly waits for windows to end
-			f(t, image)
-		})
-	}
+	EachImage(t, func(t *testing.T, image string) {
+		t.Parallel() // mostly waits for windows to end
+		f(t, image)
+	})
 }
 
 // StartClocked starts a server for this test alone whose wall clock [Server.SetClock] can step, and

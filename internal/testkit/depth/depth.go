@@ -1,5 +1,5 @@
-// Package depth says how deep tests go. What a deeper run adds are repetitions and combinations,
-// never another kind of check. CONTRIBUTING.md has a table of the depths.
+// Package depth says how often tests repeat and what they combine. CONTRIBUTING.md has a table of
+// the depths.
 package depth
 
 import "os"
