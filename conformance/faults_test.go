@@ -32,7 +32,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	try := func(t *testing.T, f fault) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			s := newSuite(&Options{Algorithms: f.algorithms, CheckHistory: acceptAll})
-			s.patience = 5 // so that a busy machine makes as many calls as an idle one
+			s.patience = 40 // so that a busy machine makes as many calls as an idle one
 			for name := range strings.FieldsSeq(f.rules) {
 				r, ok := byName[name]
 				if !ok {

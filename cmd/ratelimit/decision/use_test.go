@@ -115,6 +115,39 @@ func TestUseKeepsTheSet(t *testing.T) {
 	caller{t, d}.take(false, acme(1))
 }
 
+// TestUseOfOtherPolicy: a limit that changes only in what failures or refusals do to calls has
+// limiters of its new options.
+func TestUseOfOtherPolicy(t *testing.T) {
+	change := func(f func(*rules.Limit)) *rules.Set {
+		return compile(t, with(tenantLimit("tenants", 1), f))
+	}
+	d := decision.New(down{})
+	for _, onFailure := range []string{"open", "closed", "open"} {
+		if err := d.Use(change(func(l *rules.Limit) { l.OnFailure = onFailure })); err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.Decide(t.Context(), []decision.Request{acme(1)}, decision.Options{})
+		if open := err == nil && got.Allowed; open != (onFailure == "open") {
+			t.Errorf("on_failure %s: %+v, %v", onFailure, got, err)
+		}
+	}
+	observed := make(map[string]int)
+	see := func(name string) func(context.Context, ratelimit.Observation) {
+		return func(context.Context, ratelimit.Observation) { observed[name]++ }
+	}
+	d = decision.New(newStore(t), decision.WithObserver(see("enforced")),
+		decision.WithShadowObserver(see("shadow")))
+	for _, f := range []func(*rules.Limit){shadow, func(*rules.Limit) {}, shadow} {
+		if err := d.Use(change(f)); err != nil {
+			t.Fatal(err)
+		}
+		caller{t, d}.decide(decision.Options{}, acme(1))
+	}
+	if observed["enforced"] != 1 || observed["shadow"] != 2 {
+		t.Errorf("observed %v, want one enforced decision between two of shadow mode", observed)
+	}
+}
+
 // TestCountsOutliveSets: the counts of a limit go on until a set does not have it.
 func TestCountsOutliveSets(t *testing.T) {
 	limit := func(units int64) *rules.Set {

@@ -141,6 +141,22 @@ func TestSettleKeys(t *testing.T) {
 	)
 }
 
+// TestExtendKeys: an id that holds one limit for several keys is extended for the key of the total.
+func TestExtendKeys(t *testing.T) {
+	s := newScene(t)
+	s.play(
+		step{"/v1/decide", `{"hold_ms":0,"claims":[{"limit":"tokens","key":"other","n":60},` +
+			`{"limit":"tokens","key":"secret-key","n":5}]}`, 200, "", "tokens=95", 0},
+		step{"/v1/renew", id(1, `"total":[{"limit":"tokens","key":"secret-key","n":8}]`), 200, "",
+			"tokens=92", 0},
+		step{"/v1/renew", id(2, `"total":[{"limit":"tokens","key":"other","n":60}]`), 200, "",
+			"tokens=92", 0},
+	)
+	if got := left(t, s.api, "tokens", "other").Remaining; got != 40 {
+		t.Errorf("%d of the other key left, want 40", got)
+	}
+}
+
 // TestRenewKeepsID: the id changes only if more units are held.
 func TestRenewKeepsID(t *testing.T) {
 	s := newScene(t)
