@@ -2,7 +2,7 @@
 
 GO ?= go
 RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
-TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=40m
+TESTFLAGS ?= $(RACE) -vet=off -shuffle=on -count=1 -timeout=40m # "make vet" vets
 FUZZTIME ?= 150000x
 SOAK ?= 10m
 ROUNDS ?= 4
@@ -11,6 +11,9 @@ ROUNDS ?= 4
 SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Bytes/limit=10+$$|$\
 	Command/admitted/limit=100$$|Load/10k-keys/callers=64|Load/hot-key|Load/refused-key|$\
 	Linger/processes=[0-9]+/rate=5000
+
+# ALONE are the packages whose tests mostly have one goroutine. They run without the race detector.
+ALONE = ./algorithm ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
 
 # The pattern "work" names the packages of the modules in go.work, which are published. These other
 # modules replace them by their folders, and each is a workspace of its own, so that its versions do
@@ -52,8 +55,9 @@ test-all: ## Run the tests at full depth, in some hours
 .PHONY: unit
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
-	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer ./algorithm work
-	@GOGC=400 $(GO) test -count=1 ./internal/testkit/exhaustive
+	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer \
+		$$($(GO) list work | grep -vxF "$$($(GO) list $(ALONE))")
+	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) $(ALONE)
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: unit-386

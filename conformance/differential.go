@@ -102,6 +102,9 @@ func (r *run) algorithm(name string) driver.Algorithm {
 
 func (r *run) play(ops int) {
 	for i := range ops {
+		if r.e.late() {
+			break
+		}
 		if r.every != nil {
 			r.every(r.e, i)
 		}

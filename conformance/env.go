@@ -118,6 +118,13 @@ func (e *env) scale(n int) int {
 	return n
 }
 
+// late reports whether most of the time of a case is over at the usual depth. A random case then
+// ends: the store, or the machine, is slow.
+func (e *env) late() bool {
+	at, _ := e.ctx.Deadline()
+	return !e.full && time.Until(at) < watchdog/4
+}
+
 // atMost returns how long a case may run that makes as many calls as it can.
 func (e *env) atMost(usual, full time.Duration) time.Duration {
 	if e.full {

@@ -24,16 +24,16 @@ status=0
 
 usual() {
   rm -rf measured
-  # The tests of scripts compare one call after the other with Go, in one goroutine, and take three
-  # times as long with the race detector.
-  local plain=() flag longest=(./conformance ./stores ./faults ./commands ./cache ./service)
+  # Without the race detector, which doubles their time: the tests of scripts compare one call after
+  # the other with Go, in one goroutine, and the suite runs with it on memory, and on other servers.
+  local plain=() flag longest=(./stores ./faults ./commands ./cache ./service)
   for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
-  ${GO:-go} test -parallel=4 "${plain[@]}" ./scripts &
-  local scripts=$!
+  ${GO:-go} test -p=2 -parallel=4 "${plain[@]}" -skip '^TestEmulated$' ./conformance ./scripts &
+  local others=$!
   # shellcheck disable=SC2046
-  ${GO:-go} test -p=3 -parallel=4 "$@" -skip '^TestEmulated$' "${longest[@]}" \
-    $(${GO:-go} list ./... | grep -v '/integration/\(scripts\|shipping\)$') || status=$?
-  wait "$scripts" || status=$?
+  ${GO:-go} test -p=2 -parallel=4 "$@" "${longest[@]}" \
+    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|shipping\)$') || status=$?
+  wait "$others" || status=$?
 }
 
 # The module requires the newest client libraries. The tests of the stores run once more with those
