@@ -127,13 +127,17 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 
 func run[T any](b *tab, a chromedp.Action[T]) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, servers.FaultTimeout)
-	defer cancel()
-	result, err := chromedp.Run(ctx, a)
+	result, err := try(b, a)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return result
+}
+
+func try[T any](b *tab, a chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, servers.FaultTimeout)
+	defer cancel()
+	return chromedp.Run(ctx, a)
 }
 
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
@@ -150,11 +154,15 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 // js evaluates an expression with the functions $ and $$, which return what is selected.
 func js[T any](b *tab, expression string) T {
 	b.t.Helper()
-	return run(b, chromedp.Evaluate[T](`(($, $$) => (`+expression+
-		`))(s => document.querySelector(s), s => [...document.querySelectorAll(s)])`))
+	return run(b, evaluation[T](expression))
 }
 
-// until polls until an expression is true.
+func evaluation[T any](expression string) chromedp.Action[T] {
+	return chromedp.Evaluate[T](`(($, $$) => (` + expression +
+		`))(s => document.querySelector(s), s => [...document.querySelectorAll(s)])`)
+}
+
+// until polls until an expression is true. The page may change while it is evaluated.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	done := false
@@ -163,7 +171,13 @@ func (b *tab) until(expression string) {
 			b.t.Log(b.text("body"))
 		}
 	}()
-	servers.Within(b.t, func() bool { return js[bool](b, expression) }, expression)
+	servers.Within(b.t, func() bool {
+		ok, err := try(b, evaluation[bool](expression))
+		if err != nil && !strings.Contains(err.Error(), "navigated") {
+			b.t.Fatal(err)
+		}
+		return ok
+	}, expression)
 	done = true
 }
 
