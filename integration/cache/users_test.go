@@ -54,18 +54,30 @@ func TestCacheRights(t *testing.T) {
 				clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
 					d := clients.Dialing{Addrs: []string{server.Addr}, Username: "cacher",
 						Password: "hunter2", Cluster: tt.any}
-					s := lib.NewCache(t, d, clients.CacheOptions{Age: time.Hour, Hasty: true})
-					clients.CheckCacheEnabled(t, s, tt.enabled)
-					if tt.enabled { // the connection outlives several keep-alive periods
-						time.Sleep(3 * openKeepAlive)
-						if stats := s.Stats().Cache; stats.Flushes != 0 {
-							t.Errorf("got %+v, want no flush", stats)
-						}
+					opts := clients.CacheOptions{Age: time.Hour}
+					clients.CheckCacheEnabled(t, lib.NewCache(t, d, opts), tt.enabled)
+					if opts.Hasty = true; tt.enabled && !outlives(t, lib.NewCache(t, d, opts)) {
+						t.Error("the cache is flushed after each keep-alive period")
 					}
 				})
 			})
 		}
 	})
+}
+
+// outlives reports whether the connection of a store's cache outlives several keep-alive periods. A
+// busy machine may delay an answer by more than one, but hardly three times in a row.
+func outlives(t *testing.T, s clients.Caching) bool {
+	t.Helper()
+	for range 3 {
+		_, _ = s.Take(t.Context(), clients.Take(servers.FreshKey(t))) // it connects
+		before := s.Stats().Cache.Flushes
+		time.Sleep(3 * openKeepAlive)
+		if s.Stats().Cache.Flushes == before {
+			return true
+		}
+	}
+	return false
 }
 
 // TestCacheRightsOnCluster is the same on a cluster, whose clients also need the right to read the

@@ -276,12 +276,11 @@ func (l *lateness) errorf(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// inTime plays a scene, and fails if something in it took too long. If the machine stood still for
-// half the time in which a store answers, that proves nothing, and the scene is played again, up to
-// three plays in total.
+// inTime plays a scene up to three times, and fails if something in it took too long each time: a
+// busy machine may delay the process or the server.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
-	const plays, stoodStill = 3, 50 * time.Millisecond
+	const plays = 3
 	for i := 1; ; i++ {
 		late := new(lateness)
 		play(late)
@@ -290,7 +289,7 @@ func inTime(t *testing.T, play func(late *lateness)) {
 		}
 		wrong := fmt.Sprintf("%s\nthe machine stood still for %v",
 			strings.Join(late.wrong, "\n"), late.still)
-		if late.still < stoodStill || i == plays {
+		if i == plays {
 			t.Error(wrong)
 			return
 		}
