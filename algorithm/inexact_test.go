@@ -230,6 +230,7 @@ func TestInexactOnMemory(t *testing.T) {
 func runSuite(
 	t *testing.T, algorithms []func(driver.Limit) driver.Algorithm, except map[string]string,
 ) {
+	t.Parallel() // some cases wait
 	log := func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) }
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		store, err := memorystore.New(&memorystore.Options{Now: now})

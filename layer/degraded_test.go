@@ -109,6 +109,7 @@ func admit(t testing.TB, s driver.Store, key string, source driver.Source) (n in
 }
 
 func TestDegradedConformance(t *testing.T) {
+	t.Parallel() // some cases wait
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		m, err := memorystore.New(&memorystore.Options{Now: now})
 		if err != nil {

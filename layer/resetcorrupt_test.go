@@ -17,6 +17,7 @@ import (
 )
 
 func TestResetCorruptConformance(t *testing.T) {
+	t.Parallel() // some cases wait
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		m, err := memorystore.New(&memorystore.Options{Now: now})
 		if err != nil {
