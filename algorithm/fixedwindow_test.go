@@ -124,3 +124,25 @@ func TestFixedWindowInvalid(t *testing.T) {
 		}
 	}
 }
+
+// TestFixedWindowShortened: units of a longer window count until the end of the window of the new
+// length that contains the time half of the new length after its begin.
+func TestFixedWindowShortened(t *testing.T) {
+	const minute = int64(time.Minute / time.Microsecond)
+	hour, seven := driver.PerHour("f", 5), driver.Limit{Name: "f", Max: 5, Window: 7 * time.Minute}
+	counts := make(map[int64]bool)
+	for h := range int64(20) {
+		begin := (470_000 + h) * 60 * minute
+		state, _, _ := algorithm.FixedWindow(hour).Step(nil, begin, driver.Demand{N: 1})
+		_, _, res := algorithm.FixedWindow(seven).Step(state, begin, driver.Demand{Op: driver.OpPeek, N: 1})
+		want := (begin+minute*7/2)/(7*minute)*7*minute + 7*minute - begin
+		want = min(want, 7*minute)
+		if got := res.ResetAfter.Microseconds(); got != want {
+			t.Errorf("hour %d: the unit counts for %d µs, want %d", h, got, want)
+		}
+		counts[want] = true
+	}
+	if len(counts) < 3 {
+		t.Errorf("it counts for %v: this test proves nothing", counts)
+	}
+}
