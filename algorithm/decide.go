@@ -34,3 +34,17 @@ func reset(state []byte) (keep time.Duration) {
 	}
 	return keep
 }
+
+// wholeMicros returns d in microseconds, rounded up.
+func wholeMicros(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}
+
+// aheadText returns the end of the String of an algorithm whose units are taken so many µs before
+// they are used.
+func aheadText(lead int64) string {
+	if lead == 0 {
+		return ""
+	}
+	return " " + micros(lead).String() + " ahead"
+}

@@ -29,7 +29,7 @@ type fixedParams struct {
 	months bool
 }
 
-var _ driver.Algorithm = Fixed{}
+var _ driver.Ahead = Fixed{}
 
 // FixedWindow returns the algorithm that counts in windows that begin at multiples of Window since
 // the Unix epoch, such as calendar days. ratelimit.New returns an error if the limit is out of
@@ -96,6 +96,15 @@ func (f Fixed) String() string {
 		s += " with offset " + p.offset.String()
 	}
 	return s
+}
+
+// Ahead returns f, whatever d is, unless it is negative: a result says when the window ends, and
+// with it the time in which the units may be used. See [driver.Ahead].
+func (f Fixed) Ahead(d time.Duration) driver.Algorithm {
+	if d < 0 {
+		return nil
+	}
+	return f
 }
 
 // Validate returns an error if the limit or the offset is out of range.

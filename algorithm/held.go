@@ -108,6 +108,24 @@ func (h Held) Limit() driver.Limit {
 	return h.inner.Limit()
 }
 
+// Ahead returns the budget whose algorithm inside is ahead by d; see [driver.Ahead]. It returns nil
+// unless that is a log or a token bucket: with holds, the ResetAfter of a result may be later than
+// the end of a fixed window.
+func (h Held) Ahead(d time.Duration) driver.Algorithm {
+	var inner driver.Algorithm
+	switch a := h.inner.(type) {
+	case Log:
+		inner = a.Ahead(d)
+	case Bucket:
+		inner = a.Ahead(d)
+	}
+	if inner == nil {
+		return nil
+	}
+	h.inner = inner
+	return h
+}
+
 // String returns the algorithm inside and the time-out, such as "api=60/1m0s with holds of 1m0s",
 // or "calls=5/1m0s in flight".
 func (h Held) String() string {

@@ -120,12 +120,12 @@ func (g *logState) consistent(first int, used, edge int64) bool {
 	return used >= 0 && (!all || used == 0) && (g.count == 0 || all == (g.newest <= edge))
 }
 
-// stamp returns the stamp of a record that is admitted at t: a multiple of the resolution, and
-// not before the newest. The stamp is less than 2^exponent µs ahead of t.
+// stamp returns the stamp of a record that is admitted at t, which is not before the newest. The
+// stamp is less than 2^exponent µs ahead of t.
 func (g *logState) stamp(p params, t int64) (stamp int64, exponent uint16) {
 	stamp = t
-	if p.resolution > time.Microsecond {
-		stamp, exponent = p.roundUp(t)
+	if p.stamps != exact {
+		stamp, exponent = p.stamping().stamp(t)
 	}
 	if g.newest >= stamp && g.count > 0 {
 		stamp, exponent = g.newest, max(exponent, g.exponent)
@@ -133,11 +133,12 @@ func (g *logState) stamp(p params, t int64) (stamp int64, exponent uint16) {
 	return stamp, exponent
 }
 
-// roundUp returns t rounded up to a multiple of the resolution, and the smallest exponent for which
-// a rounded stamp is always less than 2^exponent µs ahead of t.
-func (p params) roundUp(t int64) (stamp int64, exponent uint16) {
-	r := int64(p.resolution / time.Microsecond)
-	return (t + r - 1) / r * r, uint16(min(bits.Len64(uint64(r-1)), maxExponent))
+// stamp returns the stamp of a record that is admitted at t, and the smallest exponent for which
+// such a stamp is always less than 2^exponent µs ahead of t.
+func (s stamping) stamp(t int64) (stamp int64, exponent uint16) {
+	r := s.resolution.Microseconds()
+	ahead := s.lead + r - 1
+	return (t + ahead) / r * r, uint16(bits.Len64(uint64(ahead)))
 }
 
 // resetAfter returns how long it takes until the used units in the window have expired.

@@ -28,12 +28,23 @@ type Log struct {
 
 // params has four words: the compiler keeps no larger struct in registers.
 type params struct {
-	name               unique.Handle[string]
-	max                int64
-	window, resolution time.Duration
+	name   unique.Handle[string]
+	max    int64
+	window time.Duration
+	stamps unique.Handle[stamping]
 }
 
-var _ driver.Algorithm = Log{}
+// stamping is how far the stamps of records may be ahead of the decisions: a stamp is the time of
+// the decision and lead, rounded up to a multiple of resolution.
+type stamping struct {
+	resolution time.Duration
+	lead       int64 // in µs
+}
+
+// exact is the stamping of [SlidingLog].
+var exact = unique.Make(stamping{resolution: time.Microsecond})
+
+var _ driver.Ahead = Log{}
 
 // maxWindow is the longest window in microseconds.
 const maxWindow = int64(driver.MaxWindow / time.Microsecond)
@@ -42,7 +53,7 @@ const maxWindow = int64(driver.MaxWindow / time.Microsecond)
 // the limit is out of range.
 func SlidingLog(limit driver.Limit) Log {
 	name := unique.Make(limit.Name)
-	return Log{unique.Make(params{name, limit.Max, limit.Window, time.Microsecond})}
+	return Log{unique.Make(params{name, limit.Max, limit.Window, exact})}
 }
 
 // params returns l's parameters, which are zeros for the zero Log.
@@ -62,8 +73,30 @@ func (l Log) WithResolution(d time.Duration) Log {
 		d = time.Microsecond
 	}
 	p := l.params()
-	p.resolution = d
+	p.stamps = unique.Make(stamping{d, p.stamping().lead})
 	return Log{unique.Make(p)}
+}
+
+// Ahead returns l with records whose stamps are d later; see [driver.Ahead]. d is rounded up to
+// whole microseconds. It returns nil if d is negative, or if d and the Resolution are more than the
+// Window together.
+func (l Log) Ahead(d time.Duration) driver.Algorithm {
+	p := l.params()
+	stamps := p.stamping()
+	if d < 0 || d > p.window-stamps.resolution {
+		return nil
+	}
+	stamps.lead = wholeMicros(d)
+	p.stamps = unique.Make(stamps)
+	return Log{unique.Make(p)}
+}
+
+// stamping returns how stamps are made, which is zero for the zero Log.
+func (p params) stamping() (s stamping) {
+	if p.stamps != (unique.Handle[stamping]{}) {
+		s = p.stamps.Value()
+	}
+	return s
 }
 
 // Name returns "log3", the name of the encoding.
@@ -80,16 +113,16 @@ func (l Log) Limit() driver.Limit {
 
 // Resolution returns the time to whose multiples stamps are rounded up: 1µs unless
 // [Log.WithResolution] has set it.
-func (l Log) Resolution() time.Duration { return l.params().resolution }
+func (l Log) Resolution() time.Duration { return l.params().stamping().resolution }
 
-// String returns the limit, and the resolution if it is not 1µs, such as "login=60/1m0s" or
-// "login=60/1m0s with resolution 1s".
+// String returns the limit, the resolution if it is not 1µs, and how far ahead units are taken, such
+// as "login=60/1m0s", "login=60/1m0s with resolution 1s" or "login=60/1m0s 100ms ahead".
 func (l Log) String() string {
-	s := l.Limit().String()
-	if r := l.Resolution(); r > time.Microsecond {
+	s, stamps := l.Limit().String(), l.params().stamping()
+	if r := stamps.resolution; r > time.Microsecond {
 		s += " with resolution " + r.String()
 	}
-	return s
+	return s + aheadText(stamps.lead)
 }
 
 // Validate returns an error if the limit or the resolution is out of range.
@@ -98,7 +131,7 @@ func (l Log) Validate() error {
 		return err
 	}
 	p := l.params()
-	if r := p.resolution; r < time.Microsecond || r > p.window || r%time.Microsecond != 0 {
+	if r := l.Resolution(); r < time.Microsecond || r > p.window || r%time.Microsecond != 0 {
 		return fmt.Errorf("%w limit: Resolution %v is not a multiple of 1µs from 1µs to the Window",
 			driver.ErrInvalid, r)
 	}
@@ -107,8 +140,8 @@ func (l Log) Validate() error {
 
 var logScript = luaconst.Source(luaFiles, "slidinglog.lua")
 
-// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless it is 1,
-// the resolution in microseconds.
+// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless they are
+// 1 and 0, the resolution and the lead in microseconds.
 func (l Log) Script() driver.Script {
 	return driver.Script{Name: l.Name(), Source: logScript, Args: logArgs, Sums: true}
 }
@@ -116,8 +149,9 @@ func (l Log) Script() driver.Script {
 func logArgs(dst []int64, d driver.Demand) []int64 {
 	p := d.Algorithm.(Log).params()
 	dst = append(dst, p.max, int64(p.window/time.Microsecond))
-	if p.resolution > time.Microsecond {
-		dst = append(dst, int64(p.resolution/time.Microsecond))
+	if p.stamps != exact {
+		stamps := p.stamping()
+		dst = append(dst, stamps.resolution.Microseconds(), stamps.lead)
 	}
 	return dst
 }

@@ -32,10 +32,11 @@ type Bucket struct {
 type bucketParams struct {
 	limit   driver.Limit
 	debt    time.Duration
+	lead    int64  // µs by which units are taken before they are used
 	problem string // why no limit has the rate and the burst of TokenBucket; empty if one has
 }
 
-var _ driver.Algorithm = Bucket{}
+var _ driver.Ahead = Bucket{}
 
 // TokenBucket returns the algorithm of a bucket that holds burst units and fills at a rate:
 // TokenBucket("api", 10, 20) admits 20 units at once, and 10 a second. The name is that of the
@@ -51,7 +52,7 @@ var _ driver.Algorithm = Bucket{}
 func TokenBucket(name string, rate Rate, burst int64) Bucket {
 	window, problem := rate.window(burst)
 	limit := driver.Limit{Name: name, Max: burst, Window: window}
-	return Bucket{unique.Make(bucketParams{limit, longestDebt, problem})}
+	return Bucket{unique.Make(bucketParams{limit: limit, debt: longestDebt, problem: problem})}
 }
 
 // GCRA returns the bucket of a limit: it holds Max units, and as many come back evenly in a Window.
@@ -79,6 +80,19 @@ func (b Bucket) WithDebt(d time.Duration) Bucket {
 	return Bucket{unique.Make(p)}
 }
 
+// Ahead returns b with takes that count from d later on; see [driver.Ahead]. d is rounded up to
+// whole microseconds. What comes back in d is never free for such a take, so one of more than the
+// other units of Max is always refused. It returns nil if d is negative, or not less than the
+// Window.
+func (b Bucket) Ahead(d time.Duration) driver.Algorithm {
+	p := b.params()
+	if d < 0 || d >= p.limit.Window {
+		return nil
+	}
+	p.lead = wholeMicros(d)
+	return Bucket{unique.Make(p)}
+}
+
 // params returns b's parameters, which are zeros for the zero Bucket.
 func (b Bucket) params() (p bucketParams) {
 	if b != (Bucket{}) {
@@ -102,14 +116,22 @@ func (b Bucket) Limit() (limit driver.Limit) {
 // set it.
 func (b Bucket) Debt() time.Duration { return b.params().debt }
 
-// String returns the limit, and the debt if it is not the default, such as "api=60/1m0s" or
-// "api=60/1m0s with debt 1h0m0s".
+// lead returns how many µs before their use units are taken.
+func (b Bucket) lead() (us int64) {
+	if b != (Bucket{}) {
+		us = b.handle.Value().lead
+	}
+	return us
+}
+
+// String returns the limit, the debt if it is not the default, and how far ahead units are taken,
+// such as "api=60/1m0s", "api=60/1m0s with debt 1h0m0s" or "api=60/1m0s 100ms ahead".
 func (b Bucket) String() string {
 	s := b.Limit().String()
 	if d := b.Debt(); d != longestDebt && b != (Bucket{}) {
 		s += " with debt " + d.String()
 	}
-	return s
+	return s + aheadText(b.lead())
 }
 
 // Validate returns an error if the rate, the burst, the limit or the debt is out of range.
@@ -188,6 +210,14 @@ func (p pace) most(debt int64) amount {
 func (a amount) atMost(most amount) amount {
 	if most.below(a) {
 		return most
+	}
+	return a
+}
+
+// atLeast returns a, or least if a is less.
+func (a amount) atLeast(least amount) amount {
+	if a.below(least) {
+		return least
 	}
 	return a
 }
@@ -280,12 +310,22 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		back = q.in(ahead)
 	}
 
-	missing := q.add(s.missing, back)
+	missing, lead := q.add(s.missing, back), int64(0)
+	if op <= driver.OpPeek {
+		lead = b.lead()
+	}
+	if lead > 0 {
+		missing = missing.atLeast(q.in(lead).atMost(amount{units: p.max}))
+	}
 	after := amount{missing.units + n, missing.part}
 	fits := !p.over(after)
 	allowed = true
 	switch {
 	case op == driver.OpForce, op == driver.OpTake && fits:
+		if used := now + lead; used > s.written {
+			s.missing, back = q.less(s.missing, q.in(used-s.written)), q.in(lead)
+			s.written = used
+		}
 		s.missing.units += n
 		if !fits {
 			s.missing = s.missing.atMost(b.most(p, q))
@@ -342,16 +382,19 @@ func (s *bucketState) encode(buf []byte) []byte {
 
 var bucketScript = luaconst.Source(luaFiles, "tokenbucket.lua")
 
-// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless that is
-// the default, the debt in microseconds.
+// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless they are
+// the defaults, the debt and the lead in microseconds.
 func (b Bucket) Script() driver.Script {
 	return driver.Script{Name: b.Name(), Source: bucketScript, Args: bucketArgs, Sums: true}
 }
 
 func bucketArgs(dst []int64, d driver.Demand) []int64 {
-	dst = limitArgs(dst, d)
-	if debt := d.Algorithm.(Bucket).Debt(); debt != longestDebt {
-		dst = append(dst, debt.Microseconds())
+	dst, p := limitArgs(dst, d), d.Algorithm.(Bucket).params()
+	if p.debt != longestDebt || p.lead > 0 {
+		dst = append(dst, p.debt.Microseconds())
+	}
+	if p.lead > 0 {
+		dst = append(dst, p.lead)
 	}
 	return dst
 }

@@ -1,5 +1,5 @@
--- The step of Bucket. args: Max, the Window in µs and, unless it is the default, the debt in µs. An
--- amount is a number of units with a part of one, in units of 1/Window.
+-- The step of Bucket. args: Max, the Window in µs and, unless they are the defaults, the debt and the
+-- lead in µs. An amount is a number of units with a part of one, in units of 1/Window.
 local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: units missing when it was written, the part of a unit, the Max and the Window of the
 -- limit that wrote it, the time
@@ -89,7 +89,8 @@ local function step(key, tail, now, op, n, at, args, pos)
       local new_units, new_part = units, product(part, window, length - 1, length)
       if new_part == window then new_units, new_part = units + 1, 0 end
       local least, rest = kept(new_units, new_part, max, window, max, window, args, pos)
-      if least == new_units and rest == new_part or pos + 14 > #args then
+      local debt = pos + 14 < #args and struct.unpack('>I7', args, pos + 14)
+      if least == new_units and rest == new_part or not debt or debt == DEBT then
         units, part, write = least, rest, new_units + new_part > 0
       else -- more than the debt: the state stays that of the other limit
         rate, span = most, length
@@ -106,9 +107,25 @@ local function step(key, tail, now, op, n, at, args, pos)
 
   local allowed, retry = 1, 0
   local missing, over = sum(units, part, back, rest, span)
+  local lead = 0
+  if pos + 21 < #args and op ~= FORCE then -- what comes back in the time of the lead is not free
+    lead = struct.unpack('>I7', args, pos + 21)
+    local least, least_part = product(lead, rate, 0, span)
+    if least >= max then least, least_part = max, 0 end
+    if missing < least or (missing == least and over < least_part) then
+      missing, over = least, least_part
+    end
+  end
   local after = missing + n
   local fits = after < max or (after == max and over == 0)
   if op == FORCE or (op == TAKE and fits) then
+    if now + lead > written then
+      back, rest = product(now + lead - written, rate, 0, span)
+      units, part, written = units - back, part - rest, now + lead
+      if part < 0 then units, part = units - 1, part + span end
+      if units < 0 then units, part = 0, 0 end
+      back, rest = product(lead, rate, 0, span)
+    end
     units, write = units + n, true
     if not fits then units, part = kept(units, part, rate, span, max, window, args, pos) end
     missing, over = sum(units, part, back, rest, span)

@@ -125,7 +125,7 @@ func faults() []fault {
 		concurrencyFaults, algorithmFaults, cacheFaults,
 		raceFaults, keyFaults, joinFaults(), hashFaults(), volumeFaults, windowFaults,
 		writeFaults, takeAllManyFaults, holdFaults, leastFaults, takeAllHoldFaults,
-		theirHoldFaults)
+		theirHoldFaults, aheadFaults)
 }
 
 // identify returns a bug that changes what a state belongs to.

@@ -9,7 +9,7 @@ func rules() []rule {
 	return slices.Concat(identityRules, stepRules, opRules, resultRules, clockRules, expiryRules,
 		takeAllRules, errorRules,
 		concurrencyRules, algorithmRules, holdRules, leastRules, serverRules(),
-		keyRules, volumeRules, windowRules, writeRules, takeAllManyRules)
+		keyRules, volumeRules, windowRules, writeRules, takeAllManyRules, aheadRules)
 }
 
 // serverRules are about what happens between a store and a server.

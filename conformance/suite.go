@@ -43,7 +43,7 @@ func newSuite(opts *Options) *suite {
 	}
 	if len(s.algorithms) == 0 {
 		s.algorithms = []func(driver.Limit) driver.Algorithm{slidingLog(1), slidingLog(100),
-			slidingLog(37_777)}
+			slidingLog(37_777), aheadLog}
 	}
 	return s
 }
@@ -58,6 +58,11 @@ func slidingLog(parts time.Duration) func(driver.Limit) driver.Algorithm {
 		}
 		return log
 	}
+}
+
+// aheadLog makes logs of units that are taken before they are used.
+func aheadLog(limit driver.Limit) driver.Algorithm {
+	return algorithm.SlidingLog(limit).Ahead((limit.Window / 50).Truncate(time.Microsecond))
 }
 
 // watchdog is how long a case may last at the usual depth. It is also the shortest time to live, in

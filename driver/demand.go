@@ -181,6 +181,18 @@ type Holder interface {
 	InFlight() bool
 }
 
+// An Ahead is an Algorithm whose units can be taken before they are used, by a process that decides
+// later by itself who uses them.
+type Ahead interface {
+	Algorithm
+	// Ahead returns the algorithm of the same limit and history whose takes are of units that are
+	// used later: from the decision until d after it, or until the ResetAfter of the result if that
+	// is sooner. The limit then holds as if each unit were taken when it is used, also beside takes
+	// of other leads and of none, if the store's clock is not set forward. A unit may count up to d
+	// longer. Ahead returns nil if units cannot be taken so early. 0 is the plain algorithm.
+	Ahead(d time.Duration) Algorithm
+}
+
 // An Algorithm decides demands. Its Step is a pure function from a state, a time and a demand to a
 // new state and a result. Values are immutable, comparable with == and hold their own parameters.
 // Package algorithm has those of this module.

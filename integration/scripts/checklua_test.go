@@ -49,6 +49,14 @@ func TestLuaStepsAreGoSteps(t *testing.T) {
 		func(l driver.Limit) driver.Algorithm {
 			return algorithm.GCRA(l).WithDebt((1<<50 - 1) * time.Microsecond)
 		},
+		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l).Ahead(part(l, 50)) },
+		func(l driver.Limit) driver.Algorithm {
+			return algorithm.SlidingLog(l).WithResolution(part(l, 16)).Ahead(part(l, 3))
+		},
+		func(l driver.Limit) driver.Algorithm { return algorithm.GCRA(l).Ahead(part(l, 50)) },
+		func(l driver.Limit) driver.Algorithm {
+			return algorithm.GCRA(l).WithDebt(l.Window).Ahead(part(l, 2))
+		},
 		func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) },
 		func(l driver.Limit) driver.Algorithm {
 			return algorithm.FixedWindow(l).WithOffset(l.Window - time.Microsecond)

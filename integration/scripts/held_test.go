@@ -128,6 +128,9 @@ var heldAlgorithms = map[string]func(driver.Limit) algorithm.Held{
 	"coarse log": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.SlidingLog(l).WithResolution(l.Window / 16))
 	},
+	"log ahead": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.SlidingLog(l).Ahead(l.Window / 20))
+	},
 	"fixed": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.FixedWindow(l))
 	},
@@ -142,6 +145,9 @@ var heldAlgorithms = map[string]func(driver.Limit) algorithm.Held{
 	},
 	"bucket with a debt": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.GCRA(l).WithDebt(2 * l.Window))
+	},
+	"bucket ahead": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.GCRA(l).WithDebt(2 * l.Window).Ahead(l.Window / 20))
 	},
 	"flight": func(l driver.Limit) algorithm.Held { return algorithm.InFlight(l.Name, l.Max) },
 }

@@ -41,7 +41,7 @@ func TestSameTakes(t *testing.T) {
 		}},
 		"bucket": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
 			limit := sameLimit(r)
-			return algorithm.GCRA(limit).WithDebt(randomDebt(r, limit))
+			return randomlyAhead(r, algorithm.GCRA(limit).WithDebt(randomDebt(r, limit)))
 		}},
 		"fixed": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
 			return algorithm.FixedWindow(sameLimit(r))

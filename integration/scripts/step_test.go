@@ -25,8 +25,8 @@ func TestLuaStepOnLargeLogs(t *testing.T) {
 	dense := func(r *rand.Rand) algorithm.Log {
 		limit := driver.Limit{Name: "twin", Max: []int64{2400, 3600}[r.IntN(2)],
 			Window: []time.Duration{10 * time.Minute, 11 * time.Minute}[r.IntN(2)]}
-		return algorithm.SlidingLog(limit).
-			WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
+		return randomlyAhead(r, algorithm.SlidingLog(limit).
+			WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)]))
 	}
 	pace := int64(1500)
 	tick := func(r *rand.Rand, window int64) int64 {

@@ -189,9 +189,19 @@ func randomLog(r *rand.Rand) algorithm.Log {
 		Window: []time.Duration{time.Minute, 10 * time.Minute, 24 * time.Hour,
 			driver.MaxWindow}[r.IntN(4)],
 	}
-	return algorithm.SlidingLog(limit).
-		WithResolution([]time.Duration{0, 0, 7 * time.Microsecond, time.Second,
-			time.Minute}[r.IntN(5)])
+	log := algorithm.SlidingLog(limit).WithResolution(
+		[]time.Duration{0, 0, 7 * time.Microsecond, time.Second, time.Minute}[r.IntN(5)])
+	return randomlyAhead(r, log)
+}
+
+// randomlyAhead returns a, or a with a lead, from a microsecond to half of the Window.
+func randomlyAhead[A driver.Ahead](r *rand.Rand, a A) A {
+	window := a.Limit().Window
+	lead := []time.Duration{0, 0, 0, time.Microsecond, window / 100, window / 2}[r.IntN(6)]
+	if ahead, ok := a.Ahead(lead).(A); ok {
+		return ahead
+	}
+	return a
 }
 
 func randomTick(r *rand.Rand, window int64) int64 {

@@ -1,0 +1,399 @@
+package algorithm_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
+)
+
+// aheadWindow is the Window in worlds, in µs.
+const aheadWindow = 10_000
+
+// An aheadKind is algorithms of one history, of a limit or of a lower one, and what their limit
+// says of uses.
+type aheadKind struct {
+	algorithms func(driver.Limit) []driver.Ahead
+	backBy     int64 // a step back of the clock is shorter, in µs
+	backMost   int64 // all steps back together; 0: any number
+	settledNow bool  // settled units count from then on, and not from when they were held
+	excess     func(uses []aheadUse, most int64) int64
+}
+
+type aheadUse struct{ at, units int64 }
+
+// An aheadHold is units that are held and not settled yet. They count from when they were held, or,
+// in a bucket, from when they are settled.
+type aheadHold struct {
+	id uint64
+	at int64
+	n  int64
+}
+
+// overWindow returns by how many units the uses within a rolling Window exceed most.
+func overWindow(uses []aheadUse, most int64) (over int64) {
+	sum, first := int64(0), 0
+	for _, u := range uses {
+		for sum += u.units; uses[first].at <= u.at-aheadWindow; first++ {
+			sum -= uses[first].units
+		}
+		over = max(over, sum-most)
+	}
+	return over
+}
+
+// overBucket returns by how many units the uses exceed a bucket that holds most.
+func overBucket(uses []aheadUse, most int64) (over int64) {
+	missing, last := int64(0), int64(0) // in 1/Window of a unit
+	for _, u := range uses {
+		missing = max(0, missing-most*(u.at-last)) + u.units*aheadWindow
+		last = u.at
+		over = max(over, (missing-most*aheadWindow+aheadWindow-1)/aheadWindow)
+	}
+	return over
+}
+
+// overFixed returns by how many units the uses within a window from a multiple of Window on exceed
+// most.
+func overFixed(uses []aheadUse, most int64) (over int64) {
+	sum, window := int64(0), int64(-1)
+	for _, u := range uses {
+		if w := u.at / aheadWindow; w != window {
+			sum, window = 0, w
+		}
+		sum += u.units
+		over = max(over, sum-most)
+	}
+	return over
+}
+
+func aheadKinds() map[string]aheadKind {
+	const (
+		back = 3 * aheadWindow / 2
+		// A bucket forgets what comes back in a lead after a step back of a Window less the lead.
+		backOfBucket = 3 * aheadWindow / 4
+	)
+	logs := func(l driver.Limit) []driver.Ahead {
+		return []driver.Ahead{algorithm.SlidingLog(l),
+			algorithm.SlidingLog(l).WithResolution(l.Window / 20)}
+	}
+	bucket := func(l driver.Limit) []driver.Ahead { return []driver.Ahead{algorithm.GCRA(l)} }
+	budgets := func(
+		of func(driver.Limit) []driver.Ahead,
+	) func(driver.Limit) []driver.Ahead {
+		return func(l driver.Limit) (all []driver.Ahead) {
+			for _, a := range of(l) {
+				all = append(all, algorithm.Budget(a).WithTimeout(5*l.Window))
+			}
+			return all
+		}
+	}
+	return map[string]aheadKind{
+		"log":           {algorithms: logs, backBy: back, excess: overWindow},
+		"budget of log": {algorithms: budgets(logs), backBy: back, excess: overWindow},
+		"bucket": {algorithms: bucket, backBy: backOfBucket, backMost: backOfBucket,
+			excess: overBucket},
+		"budget of bucket": {algorithms: budgets(bucket), backBy: backOfBucket,
+			backMost: backOfBucket, excess: overBucket, settledNow: true},
+		"fixed": {excess: overFixed, algorithms: func(l driver.Limit) []driver.Ahead {
+			return []driver.Ahead{algorithm.FixedWindow(l)}
+		}},
+	}
+}
+
+// An aheadWorld is processes that take units of one key ahead of their use, and processes that do
+// not. They use them when it may do most harm.
+type aheadWorld struct {
+	aheadKind
+	t         testing.TB
+	r         *rand.Rand
+	most      int64 // the largest Max
+	state     []byte
+	real      int64 // time
+	back      int64 // by which the clock of the store is behind
+	lead      time.Duration
+	uses      []aheadUse
+	instants  []int64 // of takes and uses
+	holds     []aheadHold
+	lateBy    float64 // part of a lead by which units are used too late: a fault
+	plain     bool    // units are taken without a lead: a fault
+	heldUntil bool    // ResetAfter is not read: a fault
+}
+
+func newAheadWorld(t testing.TB, k aheadKind, seed uint64) *aheadWorld {
+	r := rand.New(rand.NewPCG(seed, 1))
+	return &aheadWorld{aheadKind: k, t: t, r: r, most: []int64{1, 5, 20, 100}[r.IntN(4)],
+		real: 1000 * aheadWindow, lead: time.Duration(1+r.Int64N(aheadWindow/4)) * time.Microsecond}
+}
+
+// play returns by how many units the limit was exceeded.
+func (w *aheadWorld) play(steps int) int64 {
+	for range steps {
+		w.pass()
+		limit := driver.Limit{Name: "ahead", Max: w.most, Window: aheadWindow * time.Microsecond}
+		if w.r.IntN(8) == 0 { // a lower limit, in some processes
+			limit.Max = 1 + w.r.Int64N(limit.Max)
+		}
+		all := w.algorithms(limit)
+		a := all[w.r.IntN(len(all))]
+		if _, ok := a.(driver.Holder); ok && w.r.IntN(4) == 0 {
+			w.hold(a)
+		} else {
+			w.take(a)
+		}
+	}
+	slices.SortFunc(w.uses, func(a, b aheadUse) int { return int(a.at - b.at) })
+	return w.excess(w.uses, w.most)
+}
+
+// pass lets time pass: by little, or until a Window after an instant that matters.
+func (w *aheadWorld) pass() {
+	switch {
+	case w.backBy > 0 && w.r.IntN(20) == 0:
+		step := w.r.Int64N(w.backBy)
+		if w.backMost == 0 || w.back+step <= w.backMost {
+			w.back += step
+		}
+	case w.r.IntN(3) == 0 && len(w.instants) > 0:
+		at := w.instants[w.r.IntN(len(w.instants))] + aheadWindow + w.r.Int64N(3) - 1
+		w.real = max(w.real, at)
+	default:
+		w.real += w.r.Int64N(aheadWindow / 20)
+	}
+}
+
+// take has one process take some units, and perhaps lose the answer.
+func (w *aheadWorld) take(a driver.Ahead) {
+	lead := w.lead / time.Duration(1+w.r.IntN(2))
+	if w.r.IntN(4) == 0 {
+		lead = 0
+	}
+	of, n := a.Ahead(lead), 1+w.r.Int64N(a.Limit().Max)
+	if w.plain {
+		of = a
+	}
+	d := driver.Demand{Key: "k", Algorithm: of, N: n, Least: 1}
+	next, keep, res := d.Step(w.state, w.real-w.back)
+	if keep < 0 {
+		w.t.Fatal("corrupt")
+	}
+	if keep > 0 {
+		w.state = next
+	}
+	w.instants = append(w.instants, w.real)
+	if !res.Allowed || w.r.IntN(10) == 0 {
+		return
+	}
+	until := lead.Microseconds()
+	if !w.heldUntil {
+		until = min(until, res.ResetAfter.Microseconds())
+	}
+	until += int64(float64(until) * w.lateBy)
+	for left := res.Units; left > 0; {
+		at, units := int64(0), left
+		if until > 0 {
+			switch w.r.IntN(3) {
+			case 0:
+				units, at = 1+w.r.Int64N(left), w.r.Int64N(until)
+			case 1:
+				at = until - 1
+			}
+		}
+		left -= units
+		w.uses = append(w.uses, aheadUse{w.real + at, units})
+		w.instants = append(w.instants, w.real+at)
+	}
+}
+
+// hold has a process hold some units, or settle what another holds.
+func (w *aheadWorld) hold(a driver.Ahead) {
+	d := driver.Demand{Key: "k", Algorithm: a, Op: driver.OpHold, N: 1 + w.r.Int64N(a.Limit().Max),
+		ID: w.r.Uint64() | 1}
+	w.holds = slices.DeleteFunc(w.holds, func(h aheadHold) bool { // they may time out
+		return w.real-h.at > 4*aheadWindow
+	})
+	var held aheadHold
+	settles := len(w.holds) > 0 && w.r.IntN(2) == 0
+	if settles {
+		i := w.r.IntN(len(w.holds))
+		held = w.holds[i]
+		w.holds = slices.Delete(w.holds, i, i+1)
+		d.Op, d.ID, d.N = driver.OpSettle, held.id, 1+w.r.Int64N(held.n)
+	}
+	next, keep, res := d.Step(w.state, w.real-w.back)
+	if keep > 0 {
+		w.state = next
+	}
+	switch {
+	case keep < 0:
+		w.t.Fatal("corrupt")
+	case !settles && res.Allowed:
+		w.holds = append(w.holds, aheadHold{d.ID, w.real, d.N})
+	case settles && res.Units > 0:
+		at := held.at
+		if w.settledNow {
+			at = w.real
+		}
+		w.uses = append(w.uses, aheadUse{at, res.Units})
+	}
+	w.instants = append(w.instants, w.real)
+}
+
+// TestAhead: units that are taken ahead and used within their lead exceed no limit, whoever takes
+// them: processes with other leads, Resolutions and limits, and such that take none ahead.
+func TestAhead(t *testing.T) {
+	for name, k := range aheadKinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range depth.Of[uint64](3_000, 200_000) {
+				if over := newAheadWorld(t, k, seed).play(60); over > 0 {
+					t.Fatalf("world %d: %d units above the limit", seed, over)
+				}
+			}
+		})
+	}
+}
+
+// TestAheadFindsFaults: the worlds of TestAhead show leases that last too long, and units that are
+// taken without a lead.
+func TestAheadFindsFaults(t *testing.T) {
+	for name, k := range aheadKinds() {
+		for fault, plant := range map[string]func(*aheadWorld){
+			"no lead":    func(w *aheadWorld) { w.plain = true },
+			"5% longer":  func(w *aheadWorld) { w.lateBy = .05 },
+			"no end":     func(w *aheadWorld) { w.lateBy = 4 },
+			"held-reset": func(w *aheadWorld) { w.heldUntil = true },
+		} {
+			if fixed := name == "fixed"; fixed != (fault == "held-reset") && fixed == (fault == "no lead") ||
+				!fixed && fault == "held-reset" {
+				continue // it is none
+			}
+			t.Run(fmt.Sprintf("%s/%s", name, fault), func(t *testing.T) {
+				t.Parallel()
+				found, worst := 0, int64(0)
+				const worlds = 2000
+				for seed := range uint64(worlds) {
+					w := newAheadWorld(t, k, seed)
+					plant(w)
+					if over := w.play(60); over > 0 {
+						found, worst = found+1, max(worst, over)
+					}
+				}
+				t.Logf("found in %d of %d worlds, at most %d units above", found, worlds, worst)
+				if found == 0 {
+					t.Error("not found")
+				}
+			})
+		}
+	}
+}
+
+// TestAheadEverySequence plays every sequence of a few takes of small limits, with two leads and
+// without, that are used at once or as late as they may be.
+func TestAheadEverySequence(t *testing.T) {
+	const long, short = aheadWindow / 10, aheadWindow / 20
+	moves := []int64{0, short, long, aheadWindow - long, aheadWindow - 1, aheadWindow}
+	type taking struct {
+		lead, n int64
+		late    bool
+	}
+	takes := []taking{{0, 1, false}, {long, 1, true}, {long, 2, true}, {short, 1, true},
+		{long, 1, false}}
+	for name, k := range aheadKinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var play func(state []byte, now int64, uses []aheadUse, left int, most int64, a driver.Ahead)
+			sequences := 0
+			play = func(
+				state []byte, now int64, uses []aheadUse, left int, most int64, a driver.Ahead,
+			) {
+				if left == 0 {
+					sequences++
+					sorted := slices.Clone(uses)
+					slices.SortFunc(sorted, func(a, b aheadUse) int { return int(a.at - b.at) })
+					if over := k.excess(sorted, most); over > 0 {
+						t.Fatalf("Max %d: %d units above after the uses %v", most, over, uses)
+					}
+					return
+				}
+				for _, move := range moves {
+					for _, c := range takes {
+						at := now + move
+						d := driver.Demand{Key: "k", N: c.n, Least: 1,
+							Algorithm: a.Ahead(time.Duration(c.lead) * time.Microsecond)}
+						next, keep, res := d.Step(slices.Clone(state), at)
+						if keep <= 0 {
+							next = state
+						}
+						used := uses
+						if res.Allowed {
+							use := aheadUse{at, res.Units}
+							if c.late {
+								use.at += min(c.lead, res.ResetAfter.Microseconds()) - 1
+							}
+							used = append(uses[:len(uses):len(uses)], use)
+						}
+						play(next, at, used, left-1, most, a)
+					}
+				}
+			}
+			for most := int64(1); most <= 2; most++ {
+				limit := driver.Limit{Name: "ahead", Max: most,
+					Window: aheadWindow * time.Microsecond}
+				for _, a := range k.algorithms(limit) {
+					play(nil, 1000*aheadWindow, nil, depth.Of(3, 4), most, a)
+				}
+			}
+			t.Log(sequences, "sequences")
+		})
+	}
+}
+
+// TestAheadOf: which leads an algorithm can have, and what it says of them.
+func TestAheadOf(t *testing.T) {
+	limit := driver.PerMinute("ahead", 60)
+	log, bucket := algorithm.SlidingLog(limit), algorithm.GCRA(limit)
+	coarse, fixed := log.WithResolution(time.Second), algorithm.FixedWindow(limit)
+	for _, tt := range []struct {
+		a    driver.Ahead
+		d    time.Duration
+		want string // "" for nil
+	}{
+		{log, 100 * time.Millisecond, "ahead=60/1m0s 100ms ahead"},
+		{log, 1, "ahead=60/1m0s 1µs ahead"}, // rounded up
+		{log, 0, "ahead=60/1m0s"},
+		{log, -1, ""},
+		{log, time.Minute, ""}, // and the Resolution
+		{coarse, time.Second, "ahead=60/1m0s with resolution 1s 1s ahead"},
+		{coarse, time.Minute - time.Second + 1, ""},
+		{bucket, time.Second, "ahead=60/1m0s 1s ahead"},
+		{bucket, time.Minute, ""}, // all units come back in it
+		{bucket, -1, ""},
+		{fixed, time.Second, "ahead=60/1m0s"},
+		{fixed, -1, ""},
+		{algorithm.Budget(log), time.Second, "ahead=60/1m0s 1s ahead with holds of 1m0s"},
+		{algorithm.Budget(bucket), time.Minute, ""},
+		{algorithm.Budget(fixed), time.Second, ""},
+		{algorithm.InFlight("calls", 5), time.Second, ""},
+	} {
+		got := ""
+		if a := tt.a.Ahead(tt.d); a != nil {
+			if got = fmt.Sprint(a); a.Name() != tt.a.Name() || a.Limit() != tt.a.Limit() {
+				t.Errorf("%v is of another history", a)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%v ahead of %v: %q, want %q", tt.d, tt.a, got, tt.want)
+		}
+	}
+	ahead := log.Ahead(time.Second).(driver.Ahead)
+	if ahead.Ahead(0) != driver.Algorithm(log) || ahead == driver.Ahead(log) ||
+		ahead.Ahead(time.Second) != driver.Algorithm(ahead) {
+		t.Error("leads are not compared")
+	}
+}
