@@ -1,8 +1,10 @@
 package decision
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -158,17 +160,17 @@ func (p *plan) setResults(results []ratelimit.Result) {
 	}
 }
 
-// oneByOne takes the units of each claim alone, in order, until one is refused. It peeks at all but
-// the first before, so that a limit that is used up refuses before anything is taken.
+// oneByOne takes the units of each claim alone, until one is refused. It peeks at all but the first
+// before, so that a limit that is used up refuses before anything is taken. The narrowest come first:
+// where calls meet between peek and take, they mostly refuse, and a wide limit is not charged then.
 func (p *plan) oneByOne(ctx context.Context) error {
 	p.decider.counters.oneByOne.Add(1)
-	peeked := p.claimed[1:]
-	if p.opts.Peek {
-		peeked = p.claimed
-	}
-	ahead := ctx
+	peeked, ahead := p.claimed, ctx
 	if !p.opts.Peek {
-		ahead = withPurpose(ctx, toTry)
+		slices.SortStableFunc(p.claimed, func(a, b *use) int {
+			return cmp.Compare(a.limiter.Max(), b.limiter.Max())
+		})
+		peeked, ahead = p.claimed[1:], withPurpose(ctx, toTry)
 	}
 	for _, u := range peeked {
 		if err := u.peek(ahead); err != nil || !u.status.Allowed && !p.opts.Peek {
@@ -178,6 +180,9 @@ func (p *plan) oneByOne(ctx context.Context) error {
 	if p.opts.Peek {
 		return nil
 	}
+	slices.SortStableFunc(peeked, func(a, b *use) int {
+		return cmp.Compare(a.status.Result.Remaining, b.status.Result.Remaining)
+	})
 	for _, u := range p.claimed {
 		if err := u.take(ctx); err != nil || !u.status.Allowed {
 			return err

@@ -153,7 +153,7 @@ func (d *Decider) Resume(id string, extend ...Request) (*ratelimit.Reservation, 
 // in a call of the store of its own; it is charged and never held.
 //
 // On a Redis or Valkey Cluster the keys may be on several servers. Then the enforced limits are
-// decided one by one, in order: if one of them refuses, those before it may have been charged. To
+// decided one by one: if one of them refuses, those before it may have been charged. To
 // make that rare, all but the first are peeked at before. Nothing gives such units back. With a
 // Hold, or Together, the error is [errors.ErrUnsupported] instead, and nothing is held or taken.
 //

@@ -36,9 +36,9 @@ func TestTakes(t *testing.T) {
 		want []string
 	}{
 		{"one by one", func() { c.take(true, bob) },
-			[]string{"peek 1 users admitted", "take 1 tenants admitted", "take 1 users admitted"}},
-		{"a peek ahead that refuses", func() { c.take(false, bob) },
-			[]string{"take 1 users refused"}},
+			[]string{"peek 1 tenants admitted", "take 1 users admitted", "take 1 tenants admitted"}},
+		{"a peek ahead that admits", func() { c.take(false, bob) },
+			[]string{"peek 1 tenants admitted", "take 1 users refused"}},
 		{"no units", func() { c.take(true, acme(0)) }, []string{"take 0 tenants admitted"}},
 		{"a peek", func() { c.decide(peek, bob) },
 			[]string{"peek 1 tenants admitted", "peek 1 users refused"}},
