@@ -110,19 +110,19 @@ func aheadKinds() map[string]aheadKind {
 // not. They use them when it may do most harm.
 type aheadWorld struct {
 	aheadKind
-	t         testing.TB
-	r         *rand.Rand
-	most      int64 // the largest Max
-	state     []byte
-	real      int64 // time
-	back      int64 // by which the clock of the store is behind
-	lead      time.Duration
-	uses      []aheadUse
-	instants  []int64 // of takes and uses
-	holds     []aheadHold
-	lateBy    float64 // part of a lead by which units are used too late: a fault
-	plain     bool    // units are taken without a lead: a fault
-	heldUntil bool    // ResetAfter is not read: a fault
+	t        testing.TB
+	r        *rand.Rand
+	most     int64 // the largest Max
+	state    []byte
+	real     int64 // time
+	back     int64 // by which the clock of the store is behind
+	lead     time.Duration
+	uses     []aheadUse
+	instants []int64 // of takes and uses
+	holds    []aheadHold
+	lateBy   float64 // part of a lead by which units are used too late: a fault
+	plain    bool    // units are taken without a lead: a fault
+	beyond   bool    // ResetAfter is not read: a fault
 }
 
 func newAheadWorld(t testing.TB, k aheadKind, seed uint64) *aheadWorld {
@@ -190,7 +190,7 @@ func (w *aheadWorld) take(a driver.Ahead) {
 		return
 	}
 	until := lead.Microseconds()
-	if !w.heldUntil {
+	if !w.beyond {
 		until = min(until, res.ResetAfter.Microseconds())
 	}
 	until += int64(float64(until) * w.lateBy)
@@ -262,24 +262,24 @@ func TestAhead(t *testing.T) {
 // TestAheadFindsFaults: the worlds of TestAhead show leases that last too long, and units that are
 // taken without a lead.
 func TestAheadFindsFaults(t *testing.T) {
-	for name, k := range aheadKinds() {
-		for fault, plant := range map[string]func(*aheadWorld){
-			"no lead":    func(w *aheadWorld) { w.plain = true },
-			"5% longer":  func(w *aheadWorld) { w.lateBy = .05 },
-			"no end":     func(w *aheadWorld) { w.lateBy = 4 },
-			"held-reset": func(w *aheadWorld) { w.heldUntil = true },
-		} {
-			if fixed := name == "fixed"; fixed != (fault == "held-reset") && fixed == (fault == "no lead") ||
-				!fixed && fault == "held-reset" {
-				continue // it is none
-			}
-			t.Run(fmt.Sprintf("%s/%s", name, fault), func(t *testing.T) {
+	const worlds = 2000
+	of := []string{"log", "bucket", "budget of log", "budget of bucket"}
+	for fault, f := range map[string]struct {
+		kinds []string
+		plant func(*aheadWorld)
+	}{
+		"no lead":           {of, func(w *aheadWorld) { w.plain = true }},
+		"5% longer":         {append(of, "fixed"), func(w *aheadWorld) { w.lateBy = .05 }},
+		"no end":            {append(of, "fixed"), func(w *aheadWorld) { w.lateBy = 4 }},
+		"beyond the window": {[]string{"fixed"}, func(w *aheadWorld) { w.beyond = true }},
+	} {
+		for _, name := range f.kinds {
+			t.Run(fault+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				found, worst := 0, int64(0)
-				const worlds = 2000
 				for seed := range uint64(worlds) {
-					w := newAheadWorld(t, k, seed)
-					plant(w)
+					w := newAheadWorld(t, aheadKinds()[name], seed)
+					f.plant(w)
 					if over := w.play(60); over > 0 {
 						found, worst = found+1, max(worst, over)
 					}
@@ -293,63 +293,64 @@ func TestAheadFindsFaults(t *testing.T) {
 	}
 }
 
+// An aheadGame plays all sequences of takes from a state on.
+type aheadGame struct {
+	aheadKind
+	t         *testing.T
+	a         driver.Ahead
+	sequences int
+}
+
+func (g *aheadGame) play(state []byte, now int64, uses []aheadUse, left int) {
+	const long, short = aheadWindow / 10, aheadWindow / 20
+	if left == 0 {
+		g.sequences++
+		sorted := slices.Clone(uses)
+		slices.SortFunc(sorted, func(a, b aheadUse) int { return int(a.at - b.at) })
+		if over := g.excess(sorted, g.a.Limit().Max); over > 0 {
+			g.t.Fatalf("%v: %d units above after the uses %v", g.a, over, uses)
+		}
+		return
+	}
+	for _, move := range []int64{0, short, long, aheadWindow - long, aheadWindow - 1, aheadWindow} {
+		for _, take := range []struct {
+			lead, n int64
+			late    bool
+		}{{0, 1, false}, {long, 1, true}, {long, 2, true}, {short, 1, true}, {long, 1, false}} {
+			at := now + move
+			d := driver.Demand{Key: "k", N: take.n, Least: 1,
+				Algorithm: g.a.Ahead(time.Duration(take.lead) * time.Microsecond)}
+			next, keep, res := d.Step(slices.Clone(state), at)
+			if keep <= 0 {
+				next = state
+			}
+			used := uses
+			if res.Allowed {
+				use := aheadUse{at, res.Units}
+				if take.late {
+					use.at += min(take.lead, res.ResetAfter.Microseconds()) - 1
+				}
+				used = append(uses[:len(uses):len(uses)], use)
+			}
+			g.play(next, at, used, left-1)
+		}
+	}
+}
+
 // TestAheadEverySequence plays every sequence of a few takes of small limits, with two leads and
 // without, that are used at once or as late as they may be.
 func TestAheadEverySequence(t *testing.T) {
-	const long, short = aheadWindow / 10, aheadWindow / 20
-	moves := []int64{0, short, long, aheadWindow - long, aheadWindow - 1, aheadWindow}
-	type taking struct {
-		lead, n int64
-		late    bool
-	}
-	takes := []taking{{0, 1, false}, {long, 1, true}, {long, 2, true}, {short, 1, true},
-		{long, 1, false}}
 	for name, k := range aheadKinds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var play func(state []byte, now int64, uses []aheadUse, left int, most int64, a driver.Ahead)
-			sequences := 0
-			play = func(
-				state []byte, now int64, uses []aheadUse, left int, most int64, a driver.Ahead,
-			) {
-				if left == 0 {
-					sequences++
-					sorted := slices.Clone(uses)
-					slices.SortFunc(sorted, func(a, b aheadUse) int { return int(a.at - b.at) })
-					if over := k.excess(sorted, most); over > 0 {
-						t.Fatalf("Max %d: %d units above after the uses %v", most, over, uses)
-					}
-					return
-				}
-				for _, move := range moves {
-					for _, c := range takes {
-						at := now + move
-						d := driver.Demand{Key: "k", N: c.n, Least: 1,
-							Algorithm: a.Ahead(time.Duration(c.lead) * time.Microsecond)}
-						next, keep, res := d.Step(slices.Clone(state), at)
-						if keep <= 0 {
-							next = state
-						}
-						used := uses
-						if res.Allowed {
-							use := aheadUse{at, res.Units}
-							if c.late {
-								use.at += min(c.lead, res.ResetAfter.Microseconds()) - 1
-							}
-							used = append(uses[:len(uses):len(uses)], use)
-						}
-						play(next, at, used, left-1, most, a)
-					}
-				}
-			}
+			g := aheadGame{aheadKind: k, t: t}
 			for most := int64(1); most <= 2; most++ {
-				limit := driver.Limit{Name: "ahead", Max: most,
-					Window: aheadWindow * time.Microsecond}
-				for _, a := range k.algorithms(limit) {
-					play(nil, 1000*aheadWindow, nil, depth.Of(3, 4), most, a)
+				for _, g.a = range k.algorithms(driver.Limit{
+					Name: "ahead", Max: most, Window: aheadWindow * time.Microsecond}) {
+					g.play(nil, 1000*aheadWindow, nil, depth.Of(3, 4))
 				}
 			}
-			t.Log(sequences, "sequences")
+			t.Log(g.sequences, "sequences")
 		})
 	}
 }

@@ -134,7 +134,8 @@ func TestFixedWindowShortened(t *testing.T) {
 	for h := range int64(20) {
 		begin := (470_000 + h) * 60 * minute
 		state, _, _ := algorithm.FixedWindow(hour).Step(nil, begin, driver.Demand{N: 1})
-		_, _, res := algorithm.FixedWindow(seven).Step(state, begin, driver.Demand{Op: driver.OpPeek, N: 1})
+		_, _, res := algorithm.FixedWindow(seven).Step(state, begin,
+			driver.Demand{Op: driver.OpPeek, N: 1})
 		want := (begin+minute*7/2)/(7*minute)*7*minute + 7*minute - begin
 		want = min(want, 7*minute)
 		if got := res.ResetAfter.Microseconds(); got != want {

@@ -115,8 +115,8 @@ func (l Log) Limit() driver.Limit {
 // [Log.WithResolution] has set it.
 func (l Log) Resolution() time.Duration { return l.params().stamping().resolution }
 
-// String returns the limit, the resolution if it is not 1µs, and how far ahead units are taken, such
-// as "login=60/1m0s", "login=60/1m0s with resolution 1s" or "login=60/1m0s 100ms ahead".
+// String returns the limit, the resolution if it is not 1µs, and how far ahead units are taken,
+// such as "login=60/1m0s", "login=60/1m0s with resolution 1s" or "login=60/1m0s 100ms ahead".
 func (l Log) String() string {
 	s, stamps := l.Limit().String(), l.params().stamping()
 	if r := stamps.resolution; r > time.Microsecond {

@@ -47,8 +47,8 @@ func playAhead(e *env, plain driver.Ahead) {
 			break
 		}
 		now := e.clock.us.Load()
-		if passed := e.rand.Int64N(window.Microseconds() / 20); e.rand.IntN(3) > 0 || len(uses) == 0 {
-			now += passed
+		if e.rand.IntN(3) > 0 || len(uses) == 0 {
+			now += e.rand.Int64N(window.Microseconds() / 20)
 		} else {
 			at := pick(e.rand, instants...) + window.Microseconds() + e.rand.Int64N(3) - 1
 			now = max(now, at)
@@ -64,7 +64,8 @@ func playAhead(e *env, plain driver.Ahead) {
 		}
 		last := max(0, min(lead, res.ResetAfter).Microseconds()-1)
 		early := e.rand.Int64N(res.Units + 1)
-		uses = append(uses, use{now + e.rand.Int64N(last+1), early}, use{now + last, res.Units - early})
+		uses = append(uses, use{now + e.rand.Int64N(last+1), early},
+			use{now + last, res.Units - early})
 		instants = append(instants, now+last)
 	}
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
