@@ -1,6 +1,7 @@
 package memorystore
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -37,5 +38,25 @@ func TestMoreLimitsThanAreKnown(t *testing.T) {
 	}
 	if n := s.Stats().Keys; n != limits {
 		t.Errorf("%d states, want %d", n, limits)
+	}
+}
+
+// TestMaxOfKnownLimits: a demand of more than Max is an error, however the shard came to know the
+// algorithm: by its first state, or by that of another limit of the same name.
+func TestMaxOfKnownLimits(t *testing.T) {
+	s := open(t, nil)
+	for i := range int64(9) {
+		limit := driver.Limit{Name: "limit", Max: 20 - i, Window: time.Hour}
+		d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
+		for range 2 {
+			must(t, s, d, true)
+		}
+		d.N = limit.Max + 1
+		if _, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrExceedsLimit) {
+			t.Errorf("%d units of %d: error %v, want ErrExceedsLimit", d.N, limit.Max, err)
+		}
+		if i == 4 { // only the last ones fit beside what is taken
+			must(t, s, driver.Demand{Key: "k", Algorithm: d.Algorithm, Op: driver.OpReset}, true)
+		}
 	}
 }
