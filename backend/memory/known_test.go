@@ -55,7 +55,7 @@ func TestMaxOfKnownLimits(t *testing.T) {
 		if _, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrExceedsLimit) {
 			t.Errorf("%d units of %d: error %v, want ErrExceedsLimit", d.N, limit.Max, err)
 		}
-		if i == 4 { // only the last ones fit beside what is taken
+		if i == 4 { // there is no room for more
 			must(t, s, driver.Demand{Key: "k", Algorithm: d.Algorithm, Op: driver.OpReset}, true)
 		}
 	}
