@@ -163,3 +163,25 @@ func TestPanicBeforeAttempt(t *testing.T) {
 		t.Errorf("%+v, new %v; want a new attempt of 2 units", a, isNew)
 	}
 }
+
+// TestKeyBytesOfHolds: the bytes of keys that count for pending holds are given back with the last.
+func TestKeyBytesOfHolds(t *testing.T) {
+	local, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	l := newLedger(local, 1, 9)
+	d := driver.Demand{Key: "key", Op: driver.OpHold, N: 1, ID: 7,
+		Algorithm: algorithm.Budget(algorithm.SlidingLog(driver.PerMinute("budget", 9)))}
+	if err := l.take([]driver.Demand{d}, make([]driver.Result, 1), errPendingHold); err != nil {
+		t.Fatal(err)
+	}
+	if l.held.Load() != 1 || l.keyBytes != 2*len(d.Key) {
+		t.Fatalf("%d holds with %d bytes of keys", l.held.Load(), l.keyBytes)
+	}
+	d.Op = driver.OpReset
+	if l.reset(d); l.held.Load() != 0 || l.keyBytes != 0 {
+		t.Errorf("%d holds with %d bytes of keys after a reset", l.held.Load(), l.keyBytes)
+	}
+}
