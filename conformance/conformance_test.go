@@ -58,12 +58,25 @@ func TestLogDecidesLikeNaive(t *testing.T) {
 	impostor := bugs{demand: func(
 		_ *reference, d driver.Demand, now int64,
 	) (driver.Demand, int64) {
-		if log, ok := unwrap(d.Algorithm).(algorithm.Log); ok {
-			d.Algorithm = holdmodel.Log{Of: log.Limit(), Resolution: log.Resolution()}
+		if naive, ok := naiveOf(d.Algorithm); ok {
+			d.Algorithm = naive
 		}
 		return d, now
 	}}
 	Run(t, newReference(impostor), &Options{CheckHistory: acceptAll, Except: slow()})
+}
+
+// naiveOf returns the naive log that decides as a does.
+func naiveOf(a driver.Algorithm) (naive holdmodel.Log, ok bool) {
+	log, ok := unwrap(a).(algorithm.Log)
+	if !ok {
+		return naive, false
+	}
+	naive = holdmodel.Log{Of: log.Limit(), Resolution: log.Resolution()}
+	if args := log.Script().Args(nil, driver.Demand{Algorithm: log}); len(args) > 3 {
+		naive.Lead = time.Duration(args[3]) * time.Microsecond
+	}
+	return naive, true
 }
 
 // unwrap returns the algorithm inside of those of the suite.

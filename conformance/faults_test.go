@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/holdmodel"
 	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
@@ -207,10 +206,9 @@ func answers(change func(driver.Demand, *driver.Result)) bugs {
 // widened is an algorithm whose window is off by one microsecond.
 func widened(by time.Duration) bugs {
 	return asks(func(d *driver.Demand) {
-		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
-			limit := d.Algorithm.Limit()
-			limit.Window += by
-			d.Algorithm = holdmodel.Log{Of: limit, Resolution: a.Resolution()}
+		if naive, ok := naiveOf(d.Algorithm); ok {
+			naive.Of.Window += by
+			d.Algorithm = naive
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // clocks returns a bug that changes what the clock says.
@@ -51,9 +50,9 @@ var clockFaults = []fault{
 		}}},
 	{name: "rounding of a stamp taken for a step back", rules: "clock/back-up-to-window",
 		bugs: asks(func(d *driver.Demand) {
-			if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
-				d.Algorithm = holdmodel.Log{Of: d.Algorithm.Limit(), Resolution: a.Resolution(),
-					Hasty: true}
+			if naive, ok := naiveOf(d.Algorithm); ok {
+				naive.Hasty = true
+				d.Algorithm = naive
 			}
 		})},
 	{name: "shift of stamps not written", rules: "clock/back-beyond-window",

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/holdmodel"
 )
 
 // capped returns a bug: a key keeps at most that many records, and a further take leaves none.
@@ -128,10 +127,9 @@ var volumeFaults = []fault{
 // ofWindow returns a bug that changes the Window of limits.
 func ofWindow(change func(time.Duration) time.Duration) bugs {
 	return asks(func(d *driver.Demand) {
-		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
-			limit := d.Algorithm.Limit()
-			limit.Window = change(limit.Window)
-			d.Algorithm = holdmodel.Log{Of: limit, Resolution: a.Resolution()}
+		if naive, ok := naiveOf(d.Algorithm); ok {
+			naive.Of.Window = change(naive.Of.Window)
+			d.Algorithm = naive
 		}
 	})
 }

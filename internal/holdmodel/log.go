@@ -13,6 +13,7 @@ import (
 type Log struct {
 	Of         driver.Limit
 	Resolution time.Duration
+	Lead       time.Duration // units are taken so long before they are used
 	Hasty      bool // a planted fault: it takes the rounding of a stamp for a step of the clock
 }
 
@@ -133,9 +134,9 @@ func (s *records) addTo(edge, at, n int64) bool {
 
 // admit records n units at t.
 func (l Log) admit(s *records, t, n int64) {
-	r := l.Resolution.Microseconds()
-	stamp, slop := (t+r-1)/r*r, int64(0)
-	for slop < r-1 {
+	r, lead := l.Resolution.Microseconds(), l.Lead.Microseconds()
+	stamp, slop := (t+lead+r-1)/r*r, int64(0)
+	for slop < lead+r-1 {
 		slop = 2*slop + 1
 	}
 	if len(s.log) > 0 && s.newest() >= stamp {
