@@ -140,8 +140,7 @@ func (l Log) Validate() error {
 
 var logScript = luaconst.Source(luaFiles, "slidinglog.lua")
 
-// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless they are
-// 1 and 0, the resolution and the lead in microseconds.
+// Script returns the step in Lua. Its args are those of slidinglog.lua.
 func (l Log) Script() driver.Script {
 	return driver.Script{Name: l.Name(), Source: logScript, Args: logArgs, Sums: true}
 }
@@ -149,9 +148,13 @@ func (l Log) Script() driver.Script {
 func logArgs(dst []int64, d driver.Demand) []int64 {
 	p := d.Algorithm.(Log).params()
 	dst = append(dst, p.max, int64(p.window/time.Microsecond))
-	if p.stamps != exact {
-		stamps := p.stamping()
-		dst = append(dst, stamps.resolution.Microseconds(), stamps.lead)
+	if p.stamps == exact {
+		return dst
+	}
+	stamps := p.stamping()
+	dst = append(dst, stamps.resolution.Microseconds())
+	if stamps.lead > 0 {
+		dst = append(dst, stamps.lead)
 	}
 	return dst
 }

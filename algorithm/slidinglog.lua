@@ -1,6 +1,6 @@
 -- The step of Log, as Log.Decide. logformat.go documents the bytes of a state and names its fields;
 -- last_window is its window. args: Max, the Window in µs and, unless they are 1 and 0, the resolution
--- and the lead in µs.
+-- in µs, followed by the lead in µs unless it is 0.
 --
 -- The frame passes the last 160 bytes of the state, which are all bytes of a small one. Most steps
 -- need no more. step is one function, in sections: each function beside it would add 1 % or more to
@@ -89,7 +89,8 @@ local function step(key, tail, now, op, n, at, args, pos, most)
     end
   end
   if next_arg <= #args then
-    local resolution, lead, _ = unpack('>I7I7', args, next_arg)
+    local resolution, at_lead = unpack('>I7', args, next_arg)
+    local lead = at_lead <= #args and unpack('>I7', args, at_lead) or 0
     new_stamp = t + lead
     new_stamp = new_stamp + (resolution - new_stamp % resolution) % resolution
     _, new_exponent = math.frexp(lead + resolution - 1)
