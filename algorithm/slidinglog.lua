@@ -89,7 +89,7 @@ local function step(key, tail, now, op, n, at, args, pos, most)
     end
   end
   if next_arg <= #args then
-    local resolution, at_lead = unpack('>I7', args, next_arg)
+    local resolution, at_lead, _ = unpack('>I7', args, next_arg)
     local lead = at_lead <= #args and unpack('>I7', args, at_lead) or 0
     new_stamp = t + lead
     new_stamp = new_stamp + (resolution - new_stamp % resolution) % resolution
