@@ -1,6 +1,6 @@
 -- The step of Log, as Log.Decide. logformat.go documents the bytes of a state and names its fields;
--- last_window is its window. args: Max, the Window in µs and, unless they are 1 and 0, the resolution
--- in µs, followed by the lead in µs unless it is 0.
+-- last_window is its window. args: Max, the Window in µs and, unless they are 1 and 0, the
+-- resolution in µs, followed by the lead in µs unless it is 0.
 --
 -- The frame passes the last 160 bytes of the state, which are all bytes of a small one. Most steps
 -- need no more. step is one function, in sections: each function beside it would add 1 % or more to

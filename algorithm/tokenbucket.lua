@@ -1,5 +1,5 @@
--- The step of Bucket. args: Max, the Window in µs and, unless they are the defaults, the debt and the
--- lead in µs. An amount is a number of units with a part of one, in units of 1/Window.
+-- The step of Bucket. args: Max, the Window in µs and, unless they are the defaults, the debt and
+-- the lead in µs. An amount is a number of units with a part of one, in units of 1/Window.
 local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: units missing when it was written, the part of a unit, the Max and the Window of the
 -- limit that wrote it, the time

@@ -161,8 +161,9 @@ func (p *plan) setResults(results []ratelimit.Result) {
 }
 
 // oneByOne takes the units of each claim alone, until one is refused. It peeks at all but the first
-// before, so that a limit that is used up refuses before anything is taken. The narrowest come first:
-// where calls meet between peek and take, they mostly refuse, and a wide limit is not charged then.
+// before, so that a limit that is used up refuses before anything is taken. The narrowest limits
+// come first: they mostly refuse where calls meet between peek and take, and a wide limit is not
+// charged then.
 func (p *plan) oneByOne(ctx context.Context) error {
 	p.decider.counters.oneByOne.Add(1)
 	peeked, ahead := p.claimed, ctx

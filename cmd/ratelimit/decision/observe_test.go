@@ -36,7 +36,8 @@ func TestTakes(t *testing.T) {
 		want []string
 	}{
 		{"one by one", func() { c.take(true, bob) },
-			[]string{"peek 1 tenants admitted", "take 1 users admitted", "take 1 tenants admitted"}},
+			[]string{"peek 1 tenants admitted", "take 1 users admitted",
+				"take 1 tenants admitted"}},
 		{"a peek ahead that admits", func() { c.take(false, bob) },
 			[]string{"peek 1 tenants admitted", "take 1 users refused"}},
 		{"no units", func() { c.take(true, acme(0)) }, []string{"take 0 tenants admitted"}},
