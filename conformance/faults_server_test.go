@@ -50,8 +50,8 @@ var serverFaults = []serverFault{
 	{"sweep of what was renewed", "expiry/sweep-storm", remoteFaults{sweepsBlind: true}},
 }
 
-// TestServerFaultsAreNamed tries each rule up to three times, since a busy machine may hide a fault,
-// and in a full run three times at once: every try must find it then.
+// TestServerFaultsAreNamed tries each rule up to three times, since a busy machine may hide a
+// fault, and in a full run three times at once: every try must find it then.
 func TestServerFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	eachAtOnce(t, serverFaults, func(t *testing.T, f serverFault) {
