@@ -14,7 +14,7 @@ type Log struct {
 	Of         driver.Limit
 	Resolution time.Duration
 	Lead       time.Duration // units are taken so long before they are used
-	Hasty      bool          // a planted fault: it takes the rounding of a stamp for a step of the clock
+	Hasty      bool          // a planted fault: the rounding of a stamp is a step of the clock
 }
 
 // Name returns "naive".
