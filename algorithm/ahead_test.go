@@ -398,3 +398,21 @@ func TestAheadOf(t *testing.T) {
 		t.Error("leads are not compared")
 	}
 }
+
+// TestStepOfInvalidLogs: a step on parameters that are out of range, which no limiter accepts, does
+// not panic.
+func TestStepOfInvalidLogs(t *testing.T) {
+	log := algorithm.SlidingLog(driver.PerMinute("log", 5))
+	for _, a := range []algorithm.Log{{}, log.WithResolution(-1), log.WithResolution(500),
+		log.WithResolution(1<<63 - 1)} {
+		var state []byte
+		for i := range int64(3) {
+			d := driver.Demand{Key: "k", Algorithm: a, Op: driver.OpForce, N: 1}
+			state, _, _ = d.Step(state, 1e15+i)
+			a.Script().Args(nil, d)
+		}
+	}
+	if a := (algorithm.Log{}).Ahead(0); a != nil {
+		t.Errorf("the zero Log is ahead as %v", a)
+	}
+}

@@ -136,9 +136,9 @@ func (g *logState) stamp(p params, t int64) (stamp int64, exponent uint16) {
 // stamp returns the stamp of a record that is admitted at t, and the smallest exponent for which
 // such a stamp is always less than 2^exponent µs ahead of t.
 func (s stamping) stamp(t int64) (stamp int64, exponent uint16) {
-	r := s.resolution.Microseconds()
+	r := max(1, s.resolution.Microseconds())
 	ahead := s.lead + r - 1
-	return (t + ahead) / r * r, uint16(bits.Len64(uint64(ahead)))
+	return (t + ahead) / r * r, uint16(min(bits.Len64(uint64(ahead)), maxExponent))
 }
 
 // resetAfter returns how long it takes until the used units in the window have expired.

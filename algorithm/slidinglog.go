@@ -83,7 +83,7 @@ func (l Log) WithResolution(d time.Duration) Log {
 func (l Log) Ahead(d time.Duration) driver.Algorithm {
 	p := l.params()
 	stamps := p.stamping()
-	if d < 0 || d > p.window-stamps.resolution {
+	if l == (Log{}) || d < 0 || d > p.window-stamps.resolution {
 		return nil
 	}
 	stamps.lead = wholeMicros(d)
@@ -148,11 +148,10 @@ func (l Log) Script() driver.Script {
 func logArgs(dst []int64, d driver.Demand) []int64 {
 	p := d.Algorithm.(Log).params()
 	dst = append(dst, p.max, int64(p.window/time.Microsecond))
-	if p.stamps == exact {
-		return dst
-	}
 	stamps := p.stamping()
-	dst = append(dst, stamps.resolution.Microseconds())
+	if stamps.resolution > time.Microsecond || stamps.lead > 0 {
+		dst = append(dst, max(1, stamps.resolution.Microseconds()))
+	}
 	if stamps.lead > 0 {
 		dst = append(dst, stamps.lead)
 	}

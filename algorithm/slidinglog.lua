@@ -94,6 +94,7 @@ local function step(key, tail, now, op, n, at, args, pos, most)
     new_stamp = t + lead
     new_stamp = new_stamp + (resolution - new_stamp % resolution) % resolution
     _, new_exponent = math.frexp(lead + resolution - 1)
+    if new_exponent > MAX_EXPONENT then new_exponent = MAX_EXPONENT end
   end
   if newest >= new_stamp and count > 0 then
     new_stamp, merge = newest, true

@@ -24,8 +24,8 @@ status=0
 
 usual() {
   rm -rf measured
-  # Without the race detector, which doubles their time: the tests of scripts compare one call after
-  # the other with Go, in one goroutine, and the suite runs with it on memory, and on other servers.
+  # Without the race detector, with which they take three to four times as long: the tests of scripts
+  # have one goroutine, and the suite runs with it on memory, and in CI on other servers.
   local plain=() flag longest=(./stores ./faults ./commands ./cache ./service)
   for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
   ${GO:-go} test -p=2 -parallel=4 "${plain[@]}" -skip '^TestEmulated$' ./conformance ./scripts &
