@@ -19,10 +19,15 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -o /ratel
     -X github.com/truewindow/ratelimit/cmd/internal/version.linkedVersion=$VERSION \
     -X github.com/truewindow/ratelimit/cmd/internal/version.linkedCommit=$COMMIT" \
     ./cmd/ratelimit
+RUN mkdir -p /var/lib/ratelimit /bin-link && ln -s /ratelimit /bin-link/ratelimit
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /ratelimit /ratelimit
+# The command of envoyproxy/ratelimit, which gateways start.
+COPY --from=build /bin-link /bin
+# For --store sqlite:/var/lib/ratelimit/limits.db, as a volume.
+COPY --from=build --chown=65532:65532 /var/lib/ratelimit /var/lib/ratelimit
 USER 65532:65532
 ENV RATELIMIT_ADDR=:8080
 EXPOSE 8080

@@ -13,12 +13,15 @@ SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Byte
 	Linger/processes=[0-9]+/rate=5000
 
 # ALONE are the packages whose tests mostly have one goroutine. They run without the race detector.
-ALONE = ./algorithm ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
+ALONE = ./algorithm ./backend/sqlite ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
 
 # The pattern "work" names the packages of the modules in go.work, which are published. These other
 # modules replace them by their folders, and each is a workspace of its own, so that its versions do
 # not raise those with which the published modules are compiled.
 OUTSIDE = integration benchmarks examples
+
+# RELEASED compiles as a release does, so that tools share what that compiles.
+RELEASED = CGO_ENABLED=0 GOFLAGS=-trimpath
 
 export RATELIMIT_BEGAN := $(shell date +%s)
 SAY = @s=$$(($$(date +%s) - RATELIMIT_BEGAN)); printf '%d:%02d %s\n' $$((s / 60)) $$((s % 60))
@@ -58,24 +61,25 @@ unit: ## Run the tests that need no server
 	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer \
 		$$($(GO) list work | grep -vxF "$$($(GO) list $(ALONE))")
 	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) $(ALONE)
-	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
+	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) -run '^TestLeased' ./layer # its models
+	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./connect ./faultproxy ./metrics
 
 .PHONY: unit-386
 unit-386: ## Run them for 32 bits, on an x86 processor
 	$(SAY) "tests without servers, for 32 bits"
 	@CGO_ENABLED=0 GOARCH=386 $(GO) test -shuffle=on -count=1 -timeout=40m work
 
+# Vet and lint need all dependencies compiled. With the race detector, the tests need the same.
 .PHONY: vet
-vet: ## Compile and vet all modules with their tests, and the root for 32 bits too
-	$(GO) vet work
-	GOARCH=386 $(GO) vet ./...
+vet: ## Compile and vet all modules with their tests
+	$(GO) vet $(RACE) work
 	$(GO) list -m all >/dev/null && git diff --exit-code go.work.sum # complete, so that no command changes it
-	for module in $(OUTSIDE); do $(GO) -C $$module vet ./... || exit; done
+	for module in $(OUTSIDE); do $(GO) -C $$module vet $(RACE) ./... || exit; done
 
 .PHONY: lint
 lint: ## Lint all modules, and check that backend/valkey is the twin of backend/rueidis
 	scripts/twins.sh
-	linter=$$(GOWORK=off $(GO) -C tools tool -n golangci-lint) && \
+	linter=$$(GOWORK=off $(RELEASED) $(GO) -C tools tool -n golangci-lint) && export GOFLAGS=$(RACE) && \
 	for module in $$($(GO) list -m -f '{{.Dir}}') $(OUTSIDE); do (cd $$module && "$$linter" run ./...) || exit; done
 
 .PHONY: twins
@@ -133,4 +137,4 @@ pictures: ## Take the pictures of the page for the docs, after a load of 14 minu
 
 .PHONY: weight
 weight: ## Show what users would get of a release now: the commands, requirements, go.sum lines
-	$(GO) -C integration run ./release
+	$(RELEASED) $(GO) -C integration run ./release

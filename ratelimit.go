@@ -364,6 +364,7 @@ const (
 	SourceCache = driver.SourceCache // an earlier refusal of the store that still holds
 	SourceLocal = driver.SourceLocal // the memory of this process, while the store is unavailable
 	SourceOpen  = driver.SourceOpen  // the policy [FailOpen], while the store is unavailable
+	SourceLease = driver.SourceLease // units that this process has taken from the store ahead
 )
 
 // PerSecond returns a limit of at most the given units in any second.

@@ -79,7 +79,8 @@ func (l *boundList[T]) UnmarshalJSON(text []byte) error {
 // before Token changes that.
 //
 // The text holds the ID, the keys, the names of the limits and algorithms, and the units. It is
-// neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
+// neither encrypted nor signed: anyone who has it can read the keys and settle the reservation. The
+// keys in it are never hashes, even if the store is a layer.HashedKeys.
 //
 // An error wraps [ErrInvalid] if r has ended or holds nothing: it has no units under limits with
 // holds, or the policy has admitted it. It wraps [ErrInvalidToken] if [Resume] would refuse the

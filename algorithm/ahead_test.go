@@ -10,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/testkit/depth"
+	"github.com/truewindow/ratelimit/internal/testkit/uses"
 )
 
 // aheadWindow is the Window in worlds, in µs.
@@ -22,10 +23,8 @@ type aheadKind struct {
 	backBy     int64 // a step back of the clock is shorter, in µs
 	backMost   int64 // all steps back together; 0: any number
 	settledNow bool  // settled units count from then on, and not from when they were held
-	excess     func(uses []aheadUse, most int64) int64
+	excess     uses.Excess
 }
-
-type aheadUse struct{ at, units int64 }
 
 // An aheadHold is units that are held and not settled yet. They count from when they were held, or,
 // in a bucket, from when they are settled.
@@ -33,43 +32,6 @@ type aheadHold struct {
 	id uint64
 	at int64
 	n  int64
-}
-
-// overWindow returns by how many units the uses within a rolling Window exceed most.
-func overWindow(uses []aheadUse, most int64) (over int64) {
-	sum, first := int64(0), 0
-	for _, u := range uses {
-		for sum += u.units; uses[first].at <= u.at-aheadWindow; first++ {
-			sum -= uses[first].units
-		}
-		over = max(over, sum-most)
-	}
-	return over
-}
-
-// overBucket returns by how many units the uses exceed a bucket that holds most.
-func overBucket(uses []aheadUse, most int64) (over int64) {
-	missing, last := int64(0), int64(0) // in 1/Window of a unit
-	for _, u := range uses {
-		missing = max(0, missing-most*(u.at-last)) + u.units*aheadWindow
-		last = u.at
-		over = max(over, (missing-most*aheadWindow+aheadWindow-1)/aheadWindow)
-	}
-	return over
-}
-
-// overFixed returns by how many units the uses within a window from a multiple of Window on exceed
-// most.
-func overFixed(uses []aheadUse, most int64) (over int64) {
-	sum, window := int64(0), int64(-1)
-	for _, u := range uses {
-		if w := u.at / aheadWindow; w != window {
-			sum, window = 0, w
-		}
-		sum += u.units
-		over = max(over, sum-most)
-	}
-	return over
 }
 
 func aheadKinds() map[string]aheadKind {
@@ -94,13 +56,13 @@ func aheadKinds() map[string]aheadKind {
 		}
 	}
 	return map[string]aheadKind{
-		"log":           {algorithms: logs, backBy: back, excess: overWindow},
-		"budget of log": {algorithms: budgets(logs), backBy: back, excess: overWindow},
+		"log":           {algorithms: logs, backBy: back, excess: uses.OverWindow},
+		"budget of log": {algorithms: budgets(logs), backBy: back, excess: uses.OverWindow},
 		"bucket": {algorithms: bucket, backBy: backOfBucket, backMost: backOfBucket,
-			excess: overBucket},
+			excess: uses.OverBucket},
 		"budget of bucket": {algorithms: budgets(bucket), backBy: backOfBucket,
-			backMost: backOfBucket, excess: overBucket, settledNow: true},
-		"fixed": {excess: overFixed, algorithms: func(l driver.Limit) []driver.Ahead {
+			backMost: backOfBucket, excess: uses.OverBucket, settledNow: true},
+		"fixed": {excess: uses.OverFixed, algorithms: func(l driver.Limit) []driver.Ahead {
 			return []driver.Ahead{algorithm.FixedWindow(l)}
 		}},
 	}
@@ -117,7 +79,7 @@ type aheadWorld struct {
 	real     int64 // time
 	back     int64 // by which the clock of the store is behind
 	lead     time.Duration
-	uses     []aheadUse
+	uses     []uses.Use
 	instants []int64 // of takes and uses
 	holds    []aheadHold
 	lateBy   float64 // part of a lead by which units are used too late: a fault
@@ -147,8 +109,8 @@ func (w *aheadWorld) play(steps int) int64 {
 			w.take(a)
 		}
 	}
-	slices.SortFunc(w.uses, func(a, b aheadUse) int { return int(a.at - b.at) })
-	return w.excess(w.uses, w.most)
+	uses.Sort(w.uses)
+	return w.excess(w.uses, w.most, aheadWindow)
 }
 
 // pass lets time pass: by little, or until a Window after an instant that matters.
@@ -205,7 +167,7 @@ func (w *aheadWorld) take(a driver.Ahead) {
 			}
 		}
 		left -= units
-		w.uses = append(w.uses, aheadUse{w.real + at, units})
+		w.uses = append(w.uses, uses.Use{At: w.real + at, Units: units})
 		w.instants = append(w.instants, w.real+at)
 	}
 }
@@ -239,7 +201,7 @@ func (w *aheadWorld) hold(a driver.Ahead) {
 		if w.settledNow {
 			at = w.real
 		}
-		w.uses = append(w.uses, aheadUse{at, res.Units})
+		w.uses = append(w.uses, uses.Use{At: at, Units: res.Units})
 	}
 	w.instants = append(w.instants, w.real)
 }
@@ -301,14 +263,14 @@ type aheadGame struct {
 	sequences int
 }
 
-func (g *aheadGame) play(state []byte, now int64, uses []aheadUse, left int) {
+func (g *aheadGame) play(state []byte, now int64, earlier []uses.Use, left int) {
 	const long, short = aheadWindow / 10, aheadWindow / 20
 	if left == 0 {
 		g.sequences++
-		sorted := slices.Clone(uses)
-		slices.SortFunc(sorted, func(a, b aheadUse) int { return int(a.at - b.at) })
-		if over := g.excess(sorted, g.a.Limit().Max); over > 0 {
-			g.t.Fatalf("%v: %d units above after the uses %v", g.a, over, uses)
+		sorted := slices.Clone(earlier)
+		uses.Sort(sorted)
+		if over := g.excess(sorted, g.a.Limit().Max, aheadWindow); over > 0 {
+			g.t.Fatalf("%v: %d units above after the uses %v", g.a, over, earlier)
 		}
 		return
 	}
@@ -324,13 +286,13 @@ func (g *aheadGame) play(state []byte, now int64, uses []aheadUse, left int) {
 			if keep <= 0 {
 				next = state
 			}
-			used := uses
+			used := earlier
 			if res.Allowed {
-				use := aheadUse{at, res.Units}
+				use := uses.Use{At: at, Units: res.Units}
 				if take.late {
-					use.at += min(take.lead, res.ResetAfter.Microseconds()) - 1
+					use.At += min(take.lead, res.ResetAfter.Microseconds()) - 1
 				}
-				used = append(uses[:len(uses):len(uses)], use)
+				used = append(earlier[:len(earlier):len(earlier)], use)
 			}
 			g.play(next, at, used, left-1)
 		}

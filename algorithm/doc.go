@@ -7,7 +7,8 @@
 // [GCRA], from a limit), [FixedWindow] and [SlidingWindowCounter] keep up to 40 bytes for each key,
 // and admit up to twice their Max in a rolling Window: a token bucket spreads what it admits, a
 // fixed window starts anew at fixed times, and the counter estimates a rolling window from two
-// fixed ones. [Monthly] counts in calendar months. [Blocking] refuses a key for some time.
+// fixed ones. [Weekly], [Monthly] and [Quarterly] count in those of the calendar. [Blocking]
+// refuses a key for some time.
 //
 // The Go and the Lua form of an algorithm use the same byte format: each reads what the other
 // writes, and both decide alike. Package backend/lua runs the Lua form.

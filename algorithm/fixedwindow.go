@@ -15,7 +15,8 @@ import (
 // Fixed counts the units of fixed windows, and admits while the count of the current window is
 // within Max. So in one rolling Window it admits up to twice its Max: Max just before one window
 // ends and Max just after the next begins. Use it where an upstream or a contract counts in the
-// same way. Create one with [FixedWindow] or [Monthly]. Values are immutable and comparable.
+// same way. Create one with [FixedWindow], [Weekly], [Monthly] or [Quarterly]. Values are immutable
+// and comparable.
 //
 // All windows begin at the same times for all keys, on the clock of the store, in UTC; see
 // [Fixed.WithOffset]. A state is 32 bytes, whatever the limit.
@@ -26,7 +27,9 @@ type Fixed struct {
 type fixedParams struct {
 	limit  driver.Limit
 	offset time.Duration
-	months bool
+	start  time.Duration // of a week, after the Thursday with which the epoch begins
+	months int           // of a calendar window; 0: it has the same length as all others
+	day    int           // of the month, on which a calendar window begins
 }
 
 var _ driver.Ahead = Fixed{}
@@ -38,13 +41,28 @@ func FixedWindow(limit driver.Limit) Fixed {
 	return Fixed{unique.Make(fixedParams{limit: limit})}
 }
 
-// Monthly returns the algorithm that counts in calendar months in UTC; [Fixed.WithOffset] moves
-// them. The Window of its limit is 31 days, the length of the longest; RetryAfter and ResetAfter
-// end with the month. It admits up to twice max in any 28 days, and three times in 31 days around a
-// February. ratelimit.New returns an error if the name or max is out of range.
-func Monthly(name string, max int64) Fixed {
-	limit := driver.Limit{Name: name, Max: max, Window: 31 * day}
-	return Fixed{unique.Make(fixedParams{limit: limit, months: true})}
+// Weekly returns the algorithm that counts in weeks that begin on a day, in UTC. It is FixedWindow
+// with 7 days.
+func Weekly(name string, max int64, first time.Weekday) Fixed {
+	limit := driver.Limit{Name: name, Max: max, Window: 7 * day}
+	start := time.Duration((first-time.Thursday+7)%7) * day
+	return Fixed{unique.Make(fixedParams{limit: limit, start: start})}
+}
+
+// Monthly returns the algorithm that counts in calendar months in UTC; [Fixed.WithDay] lets them
+// begin on another day than the first, and [Fixed.WithOffset] at another time than midnight. The
+// Window of its limit is 31 days, the length of the longest; RetryAfter and ResetAfter end with the
+// month. It admits up to twice max in any 28 days, and three times in 31 days around a February.
+// ratelimit.New returns an error if the name or max is out of range.
+func Monthly(name string, max int64) Fixed { return calendar(name, max, 1, 31) }
+
+// Quarterly is Monthly with the quarters that begin in January, April, July and October. The Window
+// of its limit is 92 days. It admits up to twice max in any 89 days, and three times in 92.
+func Quarterly(name string, max int64) Fixed { return calendar(name, max, 3, 92) }
+
+func calendar(name string, max int64, months, days int) Fixed {
+	limit := driver.Limit{Name: name, Max: max, Window: time.Duration(days) * day}
+	return Fixed{unique.Make(fixedParams{limit: limit, months: months, day: 1})}
 }
 
 // params returns f's parameters, which are zeros for the zero Fixed.
@@ -57,10 +75,20 @@ func (f Fixed) params() (p fixedParams) {
 
 const day = 24 * time.Hour
 
+// WithDay returns months or quarters that begin on a day of the month, such as that of a customer's
+// contract, or on the last day of a month that is shorter. 1 is the default. ratelimit.New returns
+// an error unless the day is from 1 to 31, or if f has no months. After a change of the day, counts
+// are as after one of the offset.
+func (f Fixed) WithDay(day int) Fixed {
+	p := f.params()
+	p.day = day
+	return Fixed{unique.Make(p)}
+}
+
 // WithOffset returns f with windows that begin offset later, or earlier if it is negative. With 5
-// hours, days and months begin at 05:00 UTC; with -2 hours at midnight in UTC+2; and with 14 days,
-// months begin on the 15th. ratelimit.New returns an error unless the offset is shorter than
-// Window, whatever its sign. 0 is the default.
+// hours, days and months begin at 05:00 UTC, and with -2 hours at midnight in UTC+2.
+// ratelimit.New returns an error unless the offset is shorter than Window, whatever its sign. 0 is
+// the default.
 //
 // After a change of the offset, what a window has counted counts in the one that contains its
 // middle.
@@ -73,9 +101,9 @@ func (f Fixed) WithOffset(offset time.Duration) Fixed {
 	return Fixed{unique.Make(p)}
 }
 
-// Name returns the name of the encoding: "fixed1", or "month1" for calendar months.
+// Name returns the name of the encoding: "fixed1", or "month1" for months and quarters.
 func (f Fixed) Name() string {
-	if f.params().months {
+	if f.params().months > 0 {
 		return "month1"
 	}
 	return "fixed1"
@@ -84,13 +112,20 @@ func (f Fixed) Name() string {
 // Limit returns the limit.
 func (f Fixed) Limit() driver.Limit { return f.params().limit }
 
-// String returns the limit and, if there is one, the offset, such as "api=60/1m0s" or "api=60/1m0s
-// with offset 10s". That of calendar months is "api=60 a month".
+// String returns the limit and how its windows begin, such as "api=60/1m0s with offset 10s",
+// "api=60 a month from day 15" or "api=60 a quarter".
 func (f Fixed) String() string {
 	p := f.params()
 	s := p.limit.String()
-	if p.months {
-		s = p.limit.Name + "=" + strconv.FormatInt(p.limit.Max, 10) + " a month"
+	if p.months > 0 {
+		s = p.limit.Name + "=" + strconv.FormatInt(p.limit.Max, 10) +
+			map[int]string{1: " a month", 3: " a quarter"}[p.months]
+	}
+	if p.start != 0 {
+		s += " from " + ((time.Thursday + time.Weekday(p.start/day)) % 7).String()
+	}
+	if p.day > 1 {
+		s += " from day " + strconv.Itoa(p.day)
 	}
 	if p.offset != 0 {
 		s += " with offset " + p.offset.String()
@@ -107,7 +142,7 @@ func (f Fixed) Ahead(d time.Duration) driver.Algorithm {
 	return f
 }
 
-// Validate returns an error if the limit or the offset is out of range.
+// Validate returns an error if the limit, the offset or the day is out of range.
 func (f Fixed) Validate() error {
 	p := f.params()
 	if err := p.limit.Validate(); err != nil {
@@ -116,6 +151,14 @@ func (f Fixed) Validate() error {
 	if p.offset <= -p.limit.Window || p.offset >= p.limit.Window {
 		return fmt.Errorf("%w limit: offset %v is not shorter than the Window %v",
 			driver.ErrInvalid, p.offset, p.limit.Window)
+	}
+	if p.months == 0 && p.day != 0 {
+		return fmt.Errorf("%w limit: windows of %v have no day of a month", driver.ErrInvalid,
+			p.limit.Window)
+	}
+	if p.months > 0 && (p.day < 1 || p.day > 31) {
+		return fmt.Errorf("%w limit: %d is not a day of a month, from 1 to 31", driver.ErrInvalid,
+			p.day)
 	}
 	return nil
 }
@@ -189,16 +232,33 @@ func (f Fixed) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 
 // around returns the begin and the end of the window that contains t.
 func (p *fixedParams) around(t int64) (begin, end int64) {
-	offset, window := p.offset.Microseconds(), p.limit.Window.Microseconds()
-	if p.months {
-		year, month, _ := time.UnixMicro(t - offset).UTC().Date()
-		first := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
-		begin, end = first.UnixMicro()+offset, first.AddDate(0, 1, 0).UnixMicro()+offset
-	} else {
-		begin = t - (t-offset+window)%window
-		end = begin + window
+	if p.months == 0 {
+		window := p.limit.Window.Microseconds()
+		begin = t - (t+p.shift())%window
+		return max(0, begin), begin + window
 	}
+	offset := p.offset.Microseconds()
+	local := time.UnixMicro(t - offset).UTC()
+	year, month, _ := local.Date()
+	month -= (month - 1) % time.Month(p.months)
+	if p.first(year, month).After(local) {
+		month -= time.Month(p.months)
+	}
+	begin = p.first(year, month).UnixMicro() + offset
+	end = p.first(year, month+time.Month(p.months)).UnixMicro() + offset
 	return max(0, begin), end
+}
+
+// shift returns what is added to a time so that it is a multiple of the Window, in µs, when a
+// window begins. It is not negative.
+func (p *fixedParams) shift() int64 {
+	return (2*p.limit.Window - p.start - p.offset).Microseconds()
+}
+
+// first returns when the window that begins in a month does, without the offset.
+func (p *fixedParams) first(year int, month time.Month) time.Time {
+	last := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC)
+	return last.AddDate(0, 0, min(0, p.day-last.Day()))
 }
 
 // longest returns for how long after s.begin the units of s may count: to the end of the window
@@ -237,21 +297,28 @@ func (s *fixedState) encode(buf []byte) []byte {
 }
 
 var (
-	fixedScript = "local months\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
-	monthScript = "local months = true\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
+	fixedScript = "local calendar\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
+	monthScript = "local calendar = true\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
 )
 
 // Script returns the step in Lua. Its args are those of fixedwindow.lua.
 func (f Fixed) Script() driver.Script {
 	script := driver.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
-	if f.params().months {
+	if f.params().months > 0 {
 		script.Source = monthScript
 	}
 	return script
 }
 
+// calendarShift is the time from 1 March 1969 to the epoch.
+const calendarShift = 306 * day
+
 func fixedArgs(dst []int64, d driver.Demand) []int64 {
 	p := d.Algorithm.(Fixed).params()
-	window := p.limit.Window.Microseconds()
-	return append(dst, p.limit.Max, window, window-p.offset.Microseconds())
+	dst = append(dst, p.limit.Max, p.limit.Window.Microseconds())
+	if p.months == 0 {
+		return append(dst, p.shift())
+	}
+	shift := calendarShift - p.offset
+	return append(dst, shift.Microseconds(), int64(p.months), int64(p.day-1))
 }

@@ -31,6 +31,7 @@ type Held struct {
 	inner   driver.Algorithm // nil: calls in flight
 	limit   driver.Limit     // of calls in flight, without a Window
 	timeout time.Duration
+	charges bool // what times out
 }
 
 var _ driver.Holder = Held{}
@@ -80,6 +81,23 @@ func (h Held) WithTimeout(d time.Duration) Held {
 	h.timeout = d
 	return h
 }
+
+// ChargeTimeouts returns the budget that charges what nobody settles: a hold that has timed out
+// counts until it would have left the window if it had been recorded at its time-out. With a log or
+// a counter it may count for an eighth longer, with fixed windows to the end of the window, and
+// with a bucket for a Window, in which the bucket fills, whatever it held. Until then a settlement
+// replaces it, a renewal renews it, and it is one of the 65,536 holds of its key. Nothing is
+// written at the time-out.
+//
+// A change of the option is for what is held or renewed from then on. ratelimit.New returns an
+// error if h is a limit of calls in flight.
+func (h Held) ChargeTimeouts() Held {
+	h.charges = true
+	return h
+}
+
+// ChargesTimeouts reports whether h is what [Held.ChargeTimeouts] returns.
+func (h Held) ChargesTimeouts() bool { return h.charges }
 
 // HoldTimeout returns the time-out.
 func (h Held) HoldTimeout() time.Duration { return h.timeout }
@@ -132,7 +150,11 @@ func (h Held) String() string {
 	if h.inner == nil {
 		return h.Limit().String() + " in flight"
 	}
-	return fmt.Sprintf("%v with holds of %v", h.inner, h.timeout)
+	s := fmt.Sprintf("%v with holds of %v", h.inner, h.timeout)
+	if h.charges {
+		s += ", charged if they time out"
+	}
+	return s
 }
 
 // Validate returns an error if a parameter is out of range.
@@ -140,6 +162,9 @@ func (h Held) Validate() error {
 	if h.timeout < shortestTimeout || h.timeout > longestTimeout || h.timeout%time.Microsecond > 0 {
 		return fmt.Errorf("%w limit: the time-out %v is not whole microseconds from %v to %v",
 			driver.ErrInvalid, h.timeout, shortestTimeout, longestTimeout)
+	}
+	if h.inner == nil && h.charges {
+		return fmt.Errorf("%w limit: calls in flight have no charge", driver.ErrInvalid)
 	}
 	if h.inner == nil {
 		return h.Limit().Validate()
@@ -360,15 +385,55 @@ func (s *heldStep) place(d driver.Demand, own hold, res driver.Result) driver.Re
 	if length == 0 {
 		length = s.held.timeout
 	}
-	until := deadline(s.holds.now, length.Microseconds())
+	before := int64(0)
 	if s.holds.isOpen(s.holds.own) {
-		until = max(until, s.holds.own.deadline)
+		before = s.holds.own.deadline
 	}
-	own.deadline = until
 	s.holds.remove()
+	own.deadline = max(before, s.until(length.Microseconds()))
 	s.holds.put(own)
 	res.Units = own.units
 	return res
+}
+
+// until returns when a hold ends to count that is placed now for a number of microseconds. ask has
+// been called, and is not called again.
+func (s *heldStep) until(length int64) int64 {
+	unit, charge := s.held.rounding(length)
+	if charge != noCharge {
+		_, _, res := driver.Demand{Algorithm: s.held.inner, Op: driver.OpForce, N: s.limit.Max}.
+			Step(nil, s.now+length)
+		length += res.ResetAfter.Microseconds()
+	}
+	if charge == exactCharge && len(s.holds.sums) < mostExact {
+		unit = 1
+	}
+	return (s.holds.now + length + unit - 1) / unit * unit
+}
+
+// How what has timed out is charged.
+const (
+	noCharge = iota
+	roundedCharge
+	exactCharge // to the end of a window: many holds have one
+)
+
+// mostExact bounds the sums with exact ends: those of one window are several if the clock is set
+// back.
+const mostExact = 64
+
+// rounding returns the number to whose multiples the ends of holds of a length are rounded up, so
+// that there are few of them, and how they are charged.
+func (h Held) rounding(length int64) (unit int64, charge int) {
+	if !h.charges {
+		return roundedTo(length), noCharge
+	}
+	window := h.inner.Limit().Window.Microseconds()
+	charge = roundedCharge
+	if _, ok := h.inner.(Fixed); ok && window >= roundedTo(length) {
+		charge = exactCharge
+	}
+	return roundedTo(length + window), charge
 }
 
 // settle decides an OpSettle.
@@ -465,8 +530,9 @@ func heldArgs(dst []int64, d driver.Demand) []int64 {
 	if hold == 0 {
 		hold = h.timeout
 	}
-	dst = append(dst, int64(d.ID>>56), int64(d.ID&(1<<56-1)), hold.Microseconds(),
-		roundedTo(hold.Microseconds()), h.timeout.Microseconds(), h.Limit().Max)
+	unit, charge := h.rounding(hold.Microseconds())
+	dst = append(dst, int64(d.ID>>56), int64(d.ID&(1<<56-1)), hold.Microseconds(), unit,
+		h.timeout.Microseconds(), h.Limit().Max, int64(charge))
 	if h.inner == nil {
 		return dst
 	}

@@ -1,6 +1,8 @@
 -- The step of Held, the twin of Held.Step, around the step of the algorithm inside, which is inner;
 -- calls in flight have none. args: ID in 14 bytes, of which the last 8 count; Hold, the unit to
--- which its end is rounded up, and the time-out in µs; Max; then those of inner.
+-- which its end is rounded up, and the time-out in µs; Max; how what has timed out is charged: 0 not
+-- at all, 1 until then it would have left the window, 2 so, and exactly if few ends are; then those
+-- of inner.
 --
 -- holds is the key of the holds, which are a hash. Integers are unsigned and big-endian, times in
 -- µs on the server's clock plus offset. holds.go says what floor, last, offset, older, newer and
@@ -29,9 +31,10 @@
 -- read of a key that it does not have with an error.
 local PEEK, TAKE, FORCE, RESET, HOLD, SETTLE = 1, 0, 2, 3, 4, 5
 local SHORT, LONG, SUM, ENTRY = 18, 57, 18, 21 -- bytes
-local ID, NO_ID, INNER_ARGS = 6, '\0\0\0\0\0\0\0\0', 42
+local ID, NO_ID, INNER_ARGS = 6, '\0\0\0\0\0\0\0\0', 49
 local MOST_SUMS, MOST_OPEN, MOST_UNITS = 1024, 65536, 2 ^ 48
 local GENERATION, TOO_LARGE, UNITS = 32768, 2 ^ 53, 2 ^ 40
+local MOST_EXACT = 64 -- sums, after which no end is exact
 local MANY = 16 -- open holds; a server keeps a hash with a value over 64 bytes in a hash table
 local LAST_TIME = 8936830510563327 -- 2^53 - 2^46 - 1, so that no deadline is too large
 local DAY, SLACK = 86400000000, 7200000000 -- µs
@@ -39,8 +42,8 @@ local DAY, SLACK = 86400000000, 7200000000 -- µs
 local function step(key, holds, now, op, n, at, args, pos)
   local struct, sub, call = struct, string.sub, redis.pcall
   local unpack, pack = struct.unpack, struct.pack
-  local id, length, unit, timeout, max =
-    sub(args, pos + ID, pos + 13), unpack('>I7I7I7I7', args, pos + 14)
+  local id, length, unit, timeout, max, charge =
+    sub(args, pos + ID, pos + 13), unpack('>I7I7I7I7I7', args, pos + 14)
   if op == RESET then
     return 1, max, 0, 0, 0, nil, inner and '' or nil, nil, nil, nil, nil, nil, nil, nil, ''
   end
@@ -239,6 +242,11 @@ local function step(key, holds, now, op, n, at, args, pos)
       head, p = left .. right, 1
       size = #head
       if size > 0 then final, sum, number = unpack('>I7I7I4', head, size - (SUM - 1)) end
+    end
+    if charge > 0 then
+      local _, _, _, reset = inner(key, '', now + length, FORCE, max, 0, args, pos)
+      length = length + reset
+      if charge > 1 and size + 1 - p < SUM * MOST_EXACT then unit = 1 end
     end
     ends = time + length + -(time + length) % unit
     if own and ends < deadline then ends = deadline end

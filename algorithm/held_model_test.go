@@ -29,6 +29,41 @@ var heldKinds = map[string]holdmodel.Kind{
 	}),
 	"counter":   heldKind(func(l driver.Limit) driver.Algorithm { return SlidingWindowCounter(l) }),
 	"in flight": heldInFlight,
+
+	"charged log": charged(heldLog(1), func(l driver.Limit, at int64) int64 {
+		return at + l.Window.Microseconds()
+	}),
+	"charged fixed": charged(heldKind(func(l driver.Limit) driver.Algorithm {
+		return FixedWindow(l)
+	}), func(l driver.Limit, at int64) int64 {
+		window := l.Window.Microseconds()
+		return (at/window + 1) * window
+	}),
+	"charged months": charged(heldKind(func(l driver.Limit) driver.Algorithm {
+		return Monthly(l.Name, l.Max).WithDay(31)
+	}), func(_ driver.Limit, at int64) int64 {
+		year, month, _ := time.UnixMicro(at).UTC().Date()
+		end := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC)
+		if end.UnixMicro() <= at {
+			end = time.Date(year, month+2, 0, 0, 0, 0, 0, time.UTC)
+		}
+		return end.UnixMicro()
+	}),
+	"charged bucket": charged(heldKind(func(l driver.Limit) driver.Algorithm { return GCRA(l) }),
+		func(l driver.Limit, at int64) int64 { return at + l.Window.Microseconds() }),
+}
+
+// charged returns limits that charge what times out.
+func charged(
+	kind holdmodel.Kind, leaves func(l driver.Limit, at int64) int64,
+) holdmodel.Kind {
+	return func(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
+		holder, limit := kind(l, timeout)
+		limit.Leaves = func(at int64) int64 { return leaves(limit.Limit, at) }
+		h := holder.(Held).ChargeTimeouts()
+		_, limit.Windows = h.Inside().(Fixed)
+		return h, limit
+	}
 }
 
 func heldLog(parts time.Duration) holdmodel.Kind {
@@ -119,7 +154,8 @@ func TestDeadlinesAreFew(t *testing.T) {
 			open, most := make(map[int64]bool), 0
 			for now := epoch; now < epoch+2*tt.longest; now += unit {
 				for length := tt.shortest; length <= tt.longest; length += roundedTo(length) {
-					open[deadline(now, length)] = true
+					unit := roundedTo(length)
+					open[(now+length+unit-1)/unit*unit] = true
 				}
 				maps.DeleteFunc(open, func(end int64, _ bool) bool { return end <= now })
 				most = max(most, len(open))
@@ -166,5 +202,22 @@ func TestTimedOutHoldsAreBounded(t *testing.T) {
 	}
 	if most := (4*generation + 100) * entrySize; len(state) > most {
 		t.Errorf("the state has %d bytes, want at most %d", len(state), most)
+	}
+}
+
+// TestChargesAreFew: however often the clock is set back, the holds that a month charges have few
+// ends. Each step back by more than the time-out moves the end of the month on the clock of holds.
+func TestChargesAreFew(t *testing.T) {
+	h := Budget(Monthly("m", driver.MaxUnits)).WithTimeout(time.Second).ChargeTimeouts()
+	now, state := int64(1_800_000_000_000_000), []byte(nil)
+	for id := range uint64(3000) {
+		next, keep, res := h.Step(state, now, driver.Demand{Algorithm: h, Op: driver.OpHold, N: 1,
+			ID: id + 1})
+		var s holds
+		if keep <= 0 || !res.Allowed || !s.decode(next) || len(s.sums) > mostExact+17 {
+			t.Fatalf("hold %d: keep %v, %+v, %d sums", id, keep, res, len(s.sums))
+		}
+		state = next
+		now -= 2 * time.Second.Microseconds()
 	}
 }

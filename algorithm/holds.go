@@ -254,14 +254,8 @@ func (h *holds) empty() bool { return len(h.sums) == 0 && h.floor <= h.forgotten
 // ends returns when nothing is remembered any more.
 func (h *holds) ends() int64 { return max(h.floor, h.lastDeadline()) + rememberedFor }
 
-// deadline returns when a hold times out that is placed now for a number of microseconds: up to an
-// eighth later, so that all holds of one length have at most 17 deadlines.
-func deadline(now, length int64) int64 {
-	unit := roundedTo(length)
-	return (now + length + unit - 1) / unit * unit
-}
-
-// roundedTo returns the number to whose multiples deadlines of a length are rounded up.
+// roundedTo returns the number to whose multiples deadlines of a length are rounded up: by up to an
+// eighth, so that all holds of one length have at most 17 deadlines.
 func roundedTo(length int64) int64 { return 1 << max(0, bits.Len64(uint64(length))-4) }
 
 // encode returns the state with the changed holds. state has those before the change, and the state

@@ -7,64 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
-
-const days = 24 * time.Hour
-
-// offsets are offsets of months.
-var offsets = []time.Duration{0, time.Microsecond, -2 * time.Hour, 5*time.Hour + 30*time.Minute,
-	-24 * time.Hour, 24 * time.Hour, 14 * days, 30 * days, -31*days + time.Microsecond}
-
-// TestMonthlyIsTheCalendar: on the days around the end of every month until 2112, in a full run on
-// every day, what is taken in the first and the last microsecond counts until the end of the month.
-func TestMonthlyIsTheCalendar(t *testing.T) {
-	last := time.UnixMicro(1<<52 - 1)
-	for _, offset := range offsets {
-		a := algorithm.Monthly("m", 5).WithOffset(offset)
-		months := 0
-		for first := time.Date(1969, 11, 1, 0, 0, 0, 0, time.UTC); !first.After(last); months++ {
-			next := first.AddDate(0, 0, lengthOf(first.Year(), first.Month()))
-			for day := first; day.Before(next); day = day.Add(days) {
-				if !depth.Full && day.Day() > 1 && day.Day() < 28 {
-					continue
-				}
-				for _, at := range []time.Time{day, day.Add(days - time.Microsecond)} {
-					s := &stepper{now: at.Add(offset).UnixMicro()}
-					if s.now < 0 || s.now >= last.UnixMicro() {
-						continue
-					}
-					res := s.take(t, a, 2)
-					if want := next.Sub(at); !res.Allowed || res.ResetAfter != want {
-						t.Fatalf("%v with an offset of %v: %+v, want a ResetAfter of %v", at,
-							offset, res, want)
-					} else if res := s.take(t, a, 4); res.Allowed || res.RetryAfter != want {
-						t.Fatalf("%v with an offset of %v: %+v, want a RetryAfter of %v", at,
-							offset, res, want)
-					}
-				}
-			}
-			first = next
-		}
-		if months < 12*142 {
-			t.Fatalf("%d months: this test proves nothing", months)
-		}
-	}
-}
-
-// lengthOf returns the number of days of a month.
-func lengthOf(year int, month time.Month) int {
-	switch month {
-	case time.February:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	case time.April, time.June, time.September, time.November:
-		return 30
-	}
-	return 31
-}
 
 // TestMonthly: a month admits up to Max until it ends.
 func TestMonthly(t *testing.T) {

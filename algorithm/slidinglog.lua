@@ -209,7 +209,8 @@ local function step(key, tail, now, op, n, at, args, pos, most)
     if merge then -- the record takes the place of the newest
       stay, n = stay - 1, n + unpack('>I6', tail, ending + 1)
     end
-    local total, room = stay + 1, expiry <= MAX_EXPIRY
+    local total, room = stay + 1, newest + window < (MAX_EXPIRY + 1) * EXPIRY_UNIT
+    if room and expiry > MAX_EXPIRY then expiry = MAX_EXPIRY end
     if total <= SMALL and room and not large then
       local bytes = pack('>I6I6I7I7I7I7I4', n, newest, total * PLACE_COUNT, used * SUM_USED, span,
         base + BASE_BIAS, expiry)

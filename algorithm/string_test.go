@@ -15,6 +15,9 @@ func TestString(t *testing.T) {
 	for want, a := range map[string]driver.Algorithm{
 		"api=60/1m0s with offset 10s": algorithm.FixedWindow(limit).WithOffset(10 * time.Second),
 		"api=60 a month":              algorithm.Monthly("api", 60),
+		"api=60 a month from day 31":  algorithm.Monthly("api", 60).WithDay(31),
+		"api=60 a quarter":            algorithm.Quarterly("api", 60),
+		"api=60/168h0m0s from Sunday": algorithm.Weekly("api", 60, time.Sunday),
 		"api=60 a month with offset 5h0m0s": algorithm.Monthly("api", 60).
 			WithOffset(5 * time.Hour),
 		"api=60/30s":                   algorithm.TokenBucket("api", 2, 60),

@@ -10,7 +10,8 @@
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
 //
 // The packages that register schemes document their URLs; those of Redis and Valkey are in package
-// [github.com/truewindow/ratelimit/backend/serverstore].
+// [github.com/truewindow/ratelimit/backend/serverstore]. Those of databases import a driver, and
+// are modules of their own: backend/postgres, backend/mysql and backend/sqlite.
 package backend
 
 import (
@@ -140,6 +141,9 @@ var usual = map[string]string{
 	"rediss":  "redis",
 	"rueidis": "rueidis", "rueidiss": "rueidis",
 	"valkey": "valkey", "valkeys": "valkey",
+	"postgres": "postgres", "postgresql": "postgres",
+	"mysql": "mysql", "mariadb": "mysql",
+	"sqlite": "sqlite",
 }
 
 func (e *UnknownSchemeError) Error() string {

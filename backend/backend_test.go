@@ -120,10 +120,11 @@ func TestRegister(t *testing.T) {
 func TestUnknownScheme(t *testing.T) {
 	const path = "github.com/truewindow/ratelimit/backend/"
 	for url, want := range map[string]string{
-		"postgres://user:marked@h": `Import a package that adds it, such as "` + path + `redis"`,
-		"redis+ring://marked@h":    `Import "` + path + `redis" to add it`,
-		"valkeys+cluster://h":      `Import "` + path + `valkey" to add it`,
-		"memory+file:":             "Import a package that adds it",
+		"cassandra://user:marked@h": `Import a package that adds it, such as "` + path + `redis"`,
+		"redis+ring://marked@h":     `Import "` + path + `redis" to add it`,
+		"postgres://user:marked@h":  `Import "` + path + `postgres" to add it`,
+		"valkeys+cluster://h":       `Import "` + path + `valkey" to add it`,
+		"memory+file:":              "Import a package that adds it",
 	} {
 		_, err := backend.Open(t.Context(), url)
 		var unknown *backend.UnknownSchemeError

@@ -27,7 +27,7 @@ func checkAhead(e *env) {
 			continue
 		}
 		tried = true
-		for range e.scale(4) {
+		for range e.rounds(4) {
 			playAhead(e, plain)
 		}
 	}
@@ -43,9 +43,6 @@ func playAhead(e *env, plain driver.Ahead) {
 	var uses []use
 	var instants []int64 // around which decisions change
 	for range 40 {
-		if e.late() {
-			break
-		}
 		now := e.clock.us.Load()
 		if e.rand.IntN(3) > 0 || len(uses) == 0 {
 			now += e.rand.Int64N(window.Microseconds() / 20)

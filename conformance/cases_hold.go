@@ -449,7 +449,7 @@ func checkHoldCorrupt(h *heldKey) {
 
 // checkHoldResults makes random demands and compares what the store returns with the model.
 func checkHoldResults(e *env) {
-	for round := range e.scale(2 * len(ownKinds)) {
+	for round := range e.rounds(2 * len(ownKinds)) {
 		e.playHolds(ownKinds[round%len(ownKinds)].make, e.seed+uint64(round))
 	}
 }

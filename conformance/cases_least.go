@@ -44,7 +44,7 @@ func checkPart(e *env) {
 	e.admit(take(key, a, 7))
 	e.wantPart(partly(take(key, a, 9), 4), 0)
 	e.wantPart(partly(take(key, a, 9), 3), 3)
-	for range e.scale(10) {
+	for range e.rounds(10) {
 		most := 1 + e.rand.Int64N(40)
 		key, a := e.key(), e.alg(most)
 		for used := int64(0); used < most; {

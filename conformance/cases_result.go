@@ -32,7 +32,7 @@ var resultRules = []rule{
 }
 
 func checkRetryAfter(e *env) {
-	for range e.scale(20) {
+	for range e.rounds(20) {
 		most := 1 + e.rand.Int64N(6)
 		key, a := e.key(), e.alg(most)
 		for {
@@ -116,7 +116,7 @@ func checkRolling(e *env) {
 	for i, newAlgorithm := range e.algorithms {
 		key, a := e.key(), newAlgorithm(driver.Limit{Max: most, Window: window})
 		var admitted []admission
-		for range e.scale(400) {
+		for range e.rounds(400) {
 			now, n := e.clock.now(), 1+e.rand.Int64N(3)
 			res := e.do(take(key, a, n))
 			sum := int64(0)
@@ -169,7 +169,7 @@ func checkRepeated(e *env, client func(*env, int) driver.Store) {
 		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 1) },
 		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 2*window.Microseconds()) },
 	}
-	for round := range e.scale(3 * len(events)) {
+	for round := range e.rounds(3 * len(events)) {
 		r := newRun(e, differential{store: client}, e.seed+uint64(round))
 		key := e.key()
 		for i := 0; i < most; i += 2 {

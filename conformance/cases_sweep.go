@@ -112,7 +112,8 @@ func (e *env) wantOneLeft(d driver.Demand) error {
 }
 
 // checkSweepStorm sweeps all the time, while each goroutine renews a state just when it has run
-// out, and counts by the store's stamps. A busy machine has as many rounds as an idle one.
+// out, and counts by the store's stamps. A busy machine has as many rounds as an idle one, each
+// with enough calls to exceed the limit.
 func checkSweepStorm(e *env) {
 	const goroutines, most, rounds = 8, 3, 12
 	const short, burst = 50 * time.Millisecond, 10 * time.Millisecond
@@ -150,7 +151,8 @@ func checkSweepStorm(e *env) {
 		begin := time.Now()
 		for round := 0; round < rounds || time.Now().Before(end); round++ {
 			var full, took time.Duration // when all units are free again, and how long a call takes
-			for from := time.Now(); time.Since(from) < burst; {
+			from := time.Now()
+			for n := 0; n <= most || time.Since(from) < burst; n++ {
 				called := time.Since(begin)
 				res, err := e.store.Take(e.ctx, take(keys[g], a, 1))
 				if err != nil {

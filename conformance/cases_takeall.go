@@ -186,7 +186,7 @@ func checkRepeatedAll(e *env, client func(*env, int) driver.Store) {
 			r.setClock(r.model.now + r.rand.Int64N(window.Microseconds()))
 		},
 	}
-	for round := range e.scale(4 * len(events)) {
+	for round := range e.rounds(4 * len(events)) {
 		r := newRun(e, differential{several: true, store: client}, e.seed+uint64(round))
 		key := e.key()
 		for i := 0; i < most; i += 2 {
@@ -359,7 +359,7 @@ func checkStorm(e *env, ds []driver.Demand) {
 		s := storm{env: e, rand: newRand(e.seed, len(recorded)+g), id: uint64(g+1) << 32}
 		order := newOrder(e.seed, g, len(ds))
 		recorded[g] = make([]int64, len(ds))
-		for range e.scale(12) {
+		for range e.rounds(12) {
 			chosen := order()
 			asked := make([]driver.Demand, len(chosen))
 			for i, j := range chosen {

@@ -183,7 +183,7 @@ func checkHundredsAtOnce(e *env, demands func(*env, int) []driver.Demand) {
 // takes. A peek at that unit of a refused TakeAll must never see it taken.
 func checkNeverInPart(e *env, keys bool) {
 	const takers, peekers = 8, 4
-	for range e.scale(12) {
+	for range e.rounds(12) {
 		shared := e.key()
 		last := take(shared, e.algOf("last", 1), 1)
 		own := make([]driver.Demand, takers)

@@ -25,6 +25,9 @@ var elsewhere = []string{
 	"A decision from SourceLocal is",  // of package layer
 	"From SourceLocal its Max",        // of package layer
 	"For an admission of SourceLocal", // of package layer
+	"One from SourceLease has",        // of package layer
+	"If it is a refusal, its",         // of package layer
+	"It may stand beside results",     // of package layer
 	"It is the contract for authors",  // which says who reads it
 	"After an error out holds no",     // which binds callers
 	"An algorithm that keeps no",      // of algorithms alone

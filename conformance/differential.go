@@ -35,7 +35,7 @@ func (c differential) check(e *env) {
 	if c.several {
 		seeds++ // half of them have holds
 	}
-	for i := range e.scale(seeds) {
+	for i := range e.rounds(seeds) {
 		r, ops := newRun(e, c, e.seed+uint64(i)), opsAtCI
 		if c.several && r.seed%2 == 0 { // so that the seed repeats the run
 			r.addHolds()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -118,8 +119,18 @@ func (e *env) scale(n int) int {
 	return n
 }
 
-// late reports whether most of the time of a case is over at the usual depth. A random case then
-// ends: the store, or the machine, is slow.
+// rounds counts to n, or further at full depth. It ends early on a slow store or machine.
+func (e *env) rounds(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range e.scale(n) {
+			if e.late() || !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// late reports whether most of the time of a case is over at the usual depth.
 func (e *env) late() bool {
 	at, _ := e.ctx.Deadline()
 	return !e.full && time.Until(at) < watchdog/4

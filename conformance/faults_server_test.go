@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -75,6 +76,41 @@ func TestServerFaultsAreNamed(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestClockSetBack: a clock that is set back once is no fault of the store. One that goes back each
+// time is.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	try := func(times int) error {
+		end := make(chan struct{})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer close(end)
+		return tryRule(t, func(t testing.TB, now func() int64) Harness {
+			h := newRemote(remoteFaults{})(t, now)
+			wg.Go(func() {
+				db := h.Store.(*remote).server
+				for range times {
+					select {
+					case <-end:
+						return
+					case <-time.After(orderTime / 10):
+					}
+					db.mu.Lock()
+					db.ahead -= orderTime
+					db.mu.Unlock()
+				}
+			})
+			return h
+		}, nil, "clock/order")
+	}
+	if err := try(1); err != nil {
+		t.Error(err)
+	}
+	if err := try(1 << 20); !errors.Is(err, errClockBack) {
+		t.Errorf("got %v, want %v", err, errClockBack)
+	}
 }
 
 // TestRemotePasses: the suite accepts a remote without faults.

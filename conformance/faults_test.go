@@ -72,10 +72,11 @@ func eachAtOnce[T any](t *testing.T, values []T, f func(*testing.T, T)) {
 	wg.Wait()
 }
 
-// seeOnce tries a rule up to five times, since a random case may miss a fault now and then.
+// seeOnce tries a rule up to twenty times, since a random case may miss a fault now and then, and
+// on a busy machine more often.
 func seeOnce(t *testing.T, s *suite, f fault, r rule) {
 	t.Helper()
-	for range 5 {
+	for range 20 {
 		if _, err := s.try(t, newReference(f.bugs), r); err != nil {
 			t.Logf("%s: %.300v", r.name, err)
 			return

@@ -166,7 +166,7 @@ var windowFaults = []fault{
 				d.N = min(d.N, d.Algorithm.Limit().Max)
 			}
 		})},
-	{name: "time to live cut to milliseconds", always: true,
+	{name: "time to live cut to milliseconds",
 		rules: "expiry/not-early step/results",
 		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
 			return now + keep.Milliseconds()*1000

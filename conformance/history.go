@@ -26,7 +26,7 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 		held:   []driver.Algorithm{heldBy("h", 4), heldBy("i", 6)},
 		begin:  time.Now()}
 	life := 0
-	for round := range e.scale(25) {
+	for round := range e.rounds(25) {
 		if life == 0 {
 			rec.key, life = e.key(), lives[len(rec.keys)%len(lives)]
 			rec.keys = append(rec.keys, nil)

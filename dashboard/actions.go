@@ -38,6 +38,19 @@ type act struct {
 	ID         string // of a release
 	subject    Subject
 	length     time.Duration
+	held       *ratelimit.Reservation // of a release
+}
+
+// action returns what a does.
+func (a *act) action() Action {
+	done := Action{Name: a.Name, Subjects: []Subject{a.subject}, For: a.length}
+	if a.held != nil {
+		done.Subjects = nil
+		for _, c := range a.held.Claims() {
+			done.Subjects = append(done.Subjects, Subject{c.Limiter.Algorithms()[0], c.Key})
+		}
+	}
+	return done
 }
 
 const maxForm = 2 << 20 // bytes: an ID has at most 1 MiB, and a key is written as base64
@@ -89,27 +102,56 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		p.write(w, http.StatusOK, "confirm", a)
 		return
 	}
+	if a.Name == "release" {
+		if a.held, err = p.resume(a.ID); err != nil {
+			p.fail(w, http.StatusBadRequest, err)
+			return
+		}
+		defer func() { _, _ = a.held.Token() }() // ends its renewals
+	}
+	if status, err := p.do(r, a); err != nil {
+		p.fail(w, status, err)
+	} else {
+		p.write(w, status, "done", a)
+	}
+}
+
+// do does an action that is confirmed, and returns the status of the answer.
+func (p *Page) do(r *http.Request, a *act) (status int, err error) {
+	acting := p.opts.Acting
+	if acting == nil {
+		acting = func(r *http.Request, _ Action) func(int, error) {
+			return func(_ int, err error) { p.log(r, a, err) }
+		}
+	}
+	acted := acting(r, a.action())
+	defer func() { acted(status, err) }()
+	maySee := p.only(r)
+	for _, s := range a.action().Subjects {
+		if !maySee(s.Limit.Limit().Name) {
+			return http.StatusForbidden, errRight
+		}
+	}
 	err = actions[a.Name].do(p, r.Context(), a)
+	switch {
+	case err == nil:
+		return http.StatusOK, nil
+	case errors.Is(err, ratelimit.ErrInvalid), errors.Is(err, ratelimit.ErrInvalidToken):
+		return http.StatusBadRequest, err
+	}
+	return http.StatusServiceUnavailable, err
+}
+
+// log logs an action, which has failed if err is not nil.
+func (p *Page) log(r *http.Request, a *act, err error) {
 	outcome := "done"
 	if err != nil {
 		outcome = err.Error()
 	}
-	name := p.nameOf(a.Key)
-	if p.opts.KeyName != nil && a.Key != "" {
-		name = p.opts.KeyName(a.Key)
-	}
 	p.opts.Log.LogAttrs(r.Context(), slog.LevelInfo, "action on the page of limits",
 		slog.String("action", a.Name), slog.String("limit", a.Limit),
-		slog.String("key_name", name), slog.String("for", a.For),
+		slog.String("key_name", p.nameOf(a.Key)), slog.String("for", a.For),
 		slog.String("from", r.RemoteAddr), slog.String("outcome", outcome))
-	switch {
-	case err == nil:
-		p.write(w, http.StatusOK, "done", a)
-	case errors.Is(err, ratelimit.ErrInvalid), errors.Is(err, ratelimit.ErrInvalidToken):
-		p.fail(w, http.StatusBadRequest, err)
-	default:
-		p.fail(w, http.StatusServiceUnavailable, err)
-	}
 }
 
 // nameOf returns the hash of a key in the list of those that are refused most, or "" if there is
@@ -194,8 +236,8 @@ func (p *Page) block(ctx context.Context, a *act) error {
 	return err
 }
 
-// release ends what an ID of [ratelimit.Reservation.Token] holds.
-func (p *Page) release(ctx context.Context, a *act) error {
+// resume returns what an ID of [ratelimit.Reservation.Token] holds.
+func (p *Page) resume(id string) (*ratelimit.Reservation, error) {
 	var holders []*ratelimit.Limiter
 	for _, limit := range p.opts.Limits() {
 		if _, ok := limit.(driver.Holder); !ok {
@@ -203,13 +245,12 @@ func (p *Page) release(ctx context.Context, a *act) error {
 		}
 		l, err := ratelimit.New(p.opts.Store, limit)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		holders = append(holders, l)
 	}
-	r, err := ratelimit.Resume(a.ID, holders...)
-	if err != nil {
-		return err
-	}
-	return r.Cancel(ctx)
+	return ratelimit.Resume(id, holders...)
 }
+
+// release ends what is held.
+func (p *Page) release(ctx context.Context, a *act) error { return a.held.Cancel(ctx) }

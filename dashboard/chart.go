@@ -54,8 +54,9 @@ const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" ` +
 
 // drawing serves the chart of a limit.
 func (p *Page) drawing(w http.ResponseWriter, r *http.Request) {
-	s := (*p.history.limits.Load())[r.URL.Query().Get("name")]
-	if s == nil {
+	name := r.URL.Query().Get("name")
+	s := (*p.history.limits.Load())[name]
+	if s == nil || !p.only(r)(name) {
 		p.fail(w, http.StatusNotFound, errNoLimit)
 		return
 	}

@@ -111,7 +111,7 @@ func (b browser) action(name, limit, key string) url.Values {
 
 // numbers are what the page shows of a limit.
 type numbers struct {
-	Admitted, Refused, Undecided, Cached, Local, Open, Stricter, Looser, Warned int64
+	Admitted, Refused, Undecided, Cached, Local, Open, Here, Stricter, Looser, Warned int64
 }
 
 type limitNumbers struct {

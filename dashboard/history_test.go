@@ -98,7 +98,7 @@ func TestKinds(t *testing.T) {
 		}
 		allowed := ratelimit.Result{Allowed: true}
 		for _, source := range []ratelimit.Source{ratelimit.SourceStore, ratelimit.SourceLocal,
-			ratelimit.SourceOpen} {
+			ratelimit.SourceOpen, ratelimit.SourceLease} {
 			observe(ratelimit.Observation{Admitted: true},
 				ratelimit.Result{Allowed: true, Source: source})
 		}
@@ -115,8 +115,8 @@ func TestKinds(t *testing.T) {
 		observe(ratelimit.Observation{Op: driver.OpReset, Admitted: true}, allowed)
 		observe(ratelimit.Observation{Op: driver.OpSettle, N: 1, Admitted: true}, allowed)
 		time.Sleep(2 * time.Second)
-		want := numbers{Admitted: 5, Refused: 2, Undecided: 1, Cached: 1, Local: 1, Open: 1,
-			Warned: 1}
+		want := numbers{Admitted: 6, Refused: 2, Undecided: 1, Cached: 1, Local: 1, Open: 1,
+			Here: 1, Warned: 1}
 		if got := (browser{t, page}).limits()["calls"].Minute; got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

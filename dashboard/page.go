@@ -50,8 +50,21 @@ type Options struct {
 	MayWrite func(*http.Request) bool
 	// Log gets a line for each of these actions, without the key. Nil means [slog.Default].
 	Log *slog.Logger
-	// KeyName, if not nil, returns what Log has for a key, in place of its name in Top.
-	KeyName func(key string) string
+	// Acting, if not nil, is called before each of these actions, in place of a line in Log. What
+	// it returns is called after it, with the status of the answer, and the error if it was not
+	// done.
+	Acting func(*http.Request, Action) (acted func(status int, err error))
+
+	// Only returns which limits the sender of a request may see, and act under, by their names; nil
+	// means all, as if Only is nil. Who may not see all sees no State.
+	Only func(*http.Request) (maySee func(limit string) bool)
+}
+
+// An Action is a change that a viewer has confirmed.
+type Action struct {
+	Name     string        // reset, block or release
+	Subjects []Subject     // what it is done to
+	For      time.Duration // of a block
 }
 
 // A Line is something that the page shows, and whether it is a problem.

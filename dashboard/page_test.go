@@ -236,6 +236,21 @@ func TestViewers(t *testing.T) {
 	})
 }
 
+// TestViewersReturn: a viewer has to connect again after five minutes, with the rights that it has
+// then.
+func TestViewersReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		v := &viewer{header: make(http.Header)}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
+		began := time.Now()
+		page.ServeHTTP(v, r)
+		if took := time.Since(began); took != 5*time.Minute {
+			t.Errorf("the viewer left after %v", took)
+		}
+	})
+}
+
 // TestManyViewers: however many viewers an address opens, one of another address gets its events.
 func TestManyViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -91,23 +91,39 @@ func (p *Page) fail(w http.ResponseWriter, status int, err error) {
 	p.write(w, status, "error", text(err.Error()))
 }
 
-func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
+// only returns which limits the sender of r may see.
+func (p *Page) only(r *http.Request) func(limit string) bool {
+	if maySee := p.limited(r); maySee != nil {
+		return maySee
+	}
+	return func(string) bool { return true }
+}
+
+// limited is only, and nil for all limits.
+func (p *Page) limited(r *http.Request) func(limit string) bool {
+	if p.opts.Only == nil {
+		return nil
+	}
+	return p.opts.Only(r)
+}
+
+func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 	p.write(w, http.StatusOK, "index", struct {
 		*snapshot
 		CanLook bool
-	}{p.snapshot(time.Now()), p.opts.Store != nil})
+	}{p.snapshot(time.Now()).only(p.limited(r)), p.opts.Store != nil})
 }
 
-func (p *Page) latest(w http.ResponseWriter, _ *http.Request) {
+func (p *Page) latest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(p.snapshot(time.Now()).encode())
+	_, _ = w.Write(p.snapshot(time.Now()).only(p.limited(r)).encode())
 }
 
 // limit shows the history of a limit.
 func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	s := (*p.history.limits.Load())[name]
-	if s == nil {
+	if s == nil || !p.only(r)(name) {
 		p.fail(w, http.StatusNotFound, errNoLimit)
 		return
 	}
@@ -131,7 +147,11 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	var found []Subject
 	err := errors.New("the page has no store to look the key up in")
 	if p.opts.Store != nil {
+		maySee := p.only(r)
 		found, err = p.opts.Find(q)
+		found = slices.DeleteFunc(slices.Clone(found), func(s Subject) bool {
+			return !maySee(s.Limit.Limit().Name)
+		})
 	}
 	switch {
 	case err != nil:
@@ -155,7 +175,18 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 		CanRelease   bool
 		RefusedAs    string
 	}{q, text(q), views, p.mayWrite(r),
-		slices.ContainsFunc(views, func(v keyView) bool { return v.Holds }), text(p.nameOf(q))})
+		slices.ContainsFunc(views, func(v keyView) bool { return v.Holds }),
+		text(p.refusedAs(found))})
+}
+
+// refusedAs returns the name of the key of all subjects, or "" if they have several.
+func (p *Page) refusedAs(found []Subject) string {
+	if len(found) == 0 || slices.ContainsFunc(found, func(s Subject) bool {
+		return s.Key != found[0].Key
+	}) {
+		return ""
+	}
+	return p.nameOf(found[0].Key)
 }
 
 var _ http.Handler = (*Page)(nil)

@@ -18,6 +18,7 @@ type snapshot struct {
 
 // A limitView has the decisions of a limit in the last second, minute and 15 minutes.
 type limitView struct {
+	name    string // as it is
 	Name    string `json:"name"`
 	Rate    string `json:"rate"`
 	Trial   bool   `json:"trial,omitempty"`
@@ -34,14 +35,15 @@ type view struct {
 	Cached    int64 `json:"cached,omitempty"`
 	Local     int64 `json:"local,omitempty"`
 	Open      int64 `json:"open,omitempty"`
+	Here      int64 `json:"here,omitempty"`
 	Stricter  int64 `json:"stricter,omitempty"`
 	Looser    int64 `json:"looser,omitempty"`
 	Warned    int64 `json:"warned,omitempty"`
 }
 
 func newView(c counts) view {
-	return view{c[admitted], c[refused], c[undecided], c[cached], c[local], c[open], c[stricter],
-		c[looser], c[warned]}
+	return view{c[admitted], c[refused], c[undecided], c[cached], c[local], c[open], c[here],
+		c[stricter], c[looser], c[warned]}
 }
 
 func (p *Page) snapshot(now time.Time) *snapshot {
@@ -62,6 +64,25 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 	return s
 }
 
+// only returns what of s a viewer gets who may see some limits; nil means all.
+func (s *snapshot) only(maySee func(limit string) bool) *snapshot {
+	if maySee == nil {
+		return s
+	}
+	own := &snapshot{At: s.At, Limits: []limitView{}, State: []Line{}, Top: []topLimit{}}
+	for _, l := range s.Limits {
+		if maySee(l.name) {
+			own.Limits = append(own.Limits, l)
+		}
+	}
+	for _, l := range s.Top {
+		if maySee(l.Limit) {
+			own.Top = append(own.Top, l)
+		}
+	}
+	return own
+}
+
 func (h *timeline) view(l *series) limitView {
 	limit := *l.limit.Load()
 	shown := rate(limit)
@@ -71,7 +92,7 @@ func (h *timeline) view(l *series) limitView {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return limitView{
-		Name: text(l.name), Rate: shown, Trial: l.trial,
+		name: l.name, Name: text(l.name), Rate: shown, Trial: l.trial,
 		Second: newView(l.second), Minute: newView(l.minute), Quarter: newView(l.quarter),
 	}
 }

@@ -31,6 +31,7 @@ const (
 	cached    // of those that were decided: by the store's cache
 	local     // by the memory of the process
 	open      // by the policy
+	here      // by this process, from units that it has taken ahead
 	stricter  // of a trial: it refused what the live limit admitted
 	looser    // and it admitted what that refused
 	warned
@@ -168,6 +169,8 @@ func (s *series) count(k kind, o *ratelimit.Observation, i int) {
 		s.total[local].Add(1)
 	case driver.SourceOpen:
 		s.total[open].Add(1)
+	case driver.SourceLease:
+		s.total[here].Add(1)
 	}
 }
 

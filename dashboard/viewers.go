@@ -27,11 +27,12 @@ type viewers struct {
 type viewer struct {
 	events chan []byte
 	peer   string
+	maySee func(limit string) bool // nil: all
 }
 
 // enter returns a channel of events, which is closed when the viewer has to leave, or nil if the
 // page is closed.
-func (v *viewers) enter(peer string) chan []byte {
+func (v *viewers) enter(peer string, maySee func(limit string) bool) chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -41,7 +42,7 @@ func (v *viewers) enter(peer string) chan []byte {
 		v.displace()
 	}
 	events := make(chan []byte, 1)
-	v.open = append(v.open, viewer{events, peer})
+	v.open = append(v.open, viewer{events, peer, maySee})
 	return events
 }
 
@@ -81,18 +82,28 @@ func (v *viewers) any() bool {
 
 // send sends a snapshot to all viewers but those that have not read the one before.
 func (v *viewers) send(s *snapshot) {
+	all := s.event()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, one := range v.open {
+		event := all
+		if one.maySee != nil {
+			event = s.only(one.maySee).event()
+		}
+		select {
+		case one.events <- event:
+		default:
+		}
+	}
+}
+
+// event returns a server-sent event with s.
+func (s *snapshot) event() []byte {
 	var event bytes.Buffer
 	event.WriteString("data: ")
 	event.Write(s.encode())
 	event.WriteString("\n\n")
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, one := range v.open {
-		select {
-		case one.events <- event.Bytes():
-		default:
-		}
-	}
+	return event.Bytes()
 }
 
 func (v *viewers) close() {
@@ -105,10 +116,14 @@ func (v *viewers) close() {
 	v.open = nil
 }
 
+// viewTime is how long a viewer gets events before it has to connect again, with the rights that it
+// has then.
+const viewTime = 5 * time.Minute
+
 // events sends snapshots as server-sent events (HTML Living Standard, 9.2) until the viewer leaves.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	peer, _ := clientip.RemoteAddr(r) // "" on a socket
-	events := p.viewers.enter(peer)
+	events := p.viewers.enter(peer, p.limited(r))
 	if events == nil {
 		http.Error(w, "closed", http.StatusServiceUnavailable)
 		return
@@ -118,6 +133,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // nginx sends each event at once
 	control := http.NewResponseController(w)
 	next := []byte("retry: 2000\n\n")
+	end := time.NewTimer(viewTime)
+	defer end.Stop()
 	for {
 		// A server without deadlines cannot end a viewer that stops reading; the program may.
 		_ = control.SetWriteDeadline(time.Now().Add(writeTime))
@@ -130,6 +147,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		var ok bool
 		select {
 		case <-r.Context().Done():
+			return
+		case <-end.C:
 			return
 		case next, ok = <-events:
 			if !ok {

@@ -14,13 +14,14 @@ const (
 	SourceCache               // an earlier refusal of the store that still holds
 	SourceLocal               // the memory of this process, while the store is unavailable
 	SourceOpen                // the policy FailOpen, while the store is unavailable
+	SourceLease               // units that this process has taken from the store ahead
 
 	numSources
 )
 
-var sourceNames = [numSources]string{"store", "cache", "local", "open"}
+var sourceNames = [numSources]string{"store", "cache", "local", "open", "lease"}
 
-// String returns "store", "cache", "local" or "open", or "source(9)" for an unknown one.
+// String returns "store", "cache", "local", "open" or "lease", or "source(9)" for an unknown one.
 func (s Source) String() string {
 	if s >= numSources {
 		return fmt.Sprintf("source(%d)", uint8(s))
@@ -44,6 +45,9 @@ type Result struct {
 	//   - A decision from SourceLocal is about the share of the limit that this process has while
 	//     the store is unavailable.
 	//   - One from SourceOpen was made by the policy alone: only its Limit and Units are set.
+	//   - One from SourceLease has numbers that may be a lead of the layer old. If it is a refusal,
+	//     its RetryAfter is at least the time until the process asks the store again. It may stand
+	//     beside results of any other source.
 	Source Source
 	// Limit is the limit that decided. From SourceLocal its Max is the share of this process.
 	Limit Limit

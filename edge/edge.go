@@ -4,6 +4,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/truewindow/ratelimit"
@@ -67,7 +68,7 @@ type Call struct {
 // Decide decides claims, at least one, and sets Results. An error wraps [ErrNoKey], or is one of
 // [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll]. It wraps [ratelimit.ErrInvalid] with
 // Settle if no claim has a Budget, unless all are of calls in flight or of no units, and with
-// Unsettled if a claim is of calls in flight.
+// Unsettled if a claim is of calls in flight. [Call.Refusal] has the meaning of an error.
 func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Options) (err error) {
 	settles, counted, budget := opts.Settle, false, false
 	for i := range claims {
@@ -76,6 +77,10 @@ func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Option
 		}
 		if claims[i].Key == "" {
 			return ErrNoKey
+		}
+		if claims[i].N > driver.MaxUnits {
+			return fmt.Errorf("edge: claim %d has too many units: %w", i+1,
+				ratelimit.ErrExceedsLimit)
 		}
 		inFlight := InFlight(claims[i].Limiter.Algorithms()...)
 		if inFlight && opts.Unsettled {
@@ -143,18 +148,16 @@ func (c *Call) Settle(ctx context.Context, keep bool) {
 // Settles reports whether the call has to be settled when it has ended.
 func (c *Call) Settles() bool { return c.reservation != nil }
 
-// Reduced reports whether each limit that refuses is lower than usual, because a degraded store has
-// decided by this process's share.
-func Reduced(claims []ratelimit.Claim, results []ratelimit.Result) bool {
-	for i := range claims {
-		for _, limit := range claims[i].Limiter.Limits() {
-			res := &results[0]
-			results = results[1:]
-			if !res.Allowed &&
-				(res.Source != ratelimit.SourceLocal || res.Limit.Max >= limit.Max) {
-				return false
-			}
-		}
+// SettleN ends a call that was admitted, as Settle does, but records n units under the Budgets of
+// its only claim that has one, whatever it holds; 0 gives all back. A negative n, and a call with
+// several such claims, record what is held.
+func (c *Call) SettleN(ctx context.Context, n int64) {
+	if c.reservation == nil {
+		return
 	}
-	return true
+	keep := n < 0
+	if !keep && c.reservation.Result().Source != ratelimit.SourceOpen {
+		keep = errors.Is(c.reservation.Commit(ctx, n), ratelimit.ErrInvalid)
+	}
+	c.Settle(ctx, keep)
 }

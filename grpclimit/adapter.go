@@ -18,11 +18,13 @@ type Adapter struct{ shared *interceptor }
 // NewAdapter returns an adapter for the interceptors of a server. It takes the method for choose
 // from the server's context; the request is nil. Do not return claims of calls in flight: the
 // adapter does not see when a call ends, so [Adapter.Limit] returns INTERNAL for them. NewAdapter
-// panics if choose is nil or an option is not [WithBlocks], [WithDomain] or [WithExempt].
+// panics if choose is nil or an option is not [WithBlocks], [WithDomain], [WithExempt] or
+// [WithRetryJitter].
 func NewAdapter(choose Choose, opts ...Option) *Adapter {
 	e := newInterceptor(server, choose, opts)
 	if e.pushback || e.counts != nil || e.messages != nil {
-		panic("grpclimit: an adapter takes only WithBlocks, WithDomain and WithExempt")
+		panic("grpclimit: an adapter takes only WithBlocks, WithDomain, WithExempt and " +
+			"WithRetryJitter")
 	}
 	e.messages = choose
 	return &Adapter{e}

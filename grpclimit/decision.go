@@ -25,15 +25,3 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	}
 	return *d, true
 }
-
-// algorithm returns the algorithm of result i.
-func (d *Decision) algorithm(i int) ratelimit.Algorithm {
-	for _, c := range d.Claims {
-		algorithms := c.Limiter.Algorithms()
-		if i < len(algorithms) {
-			return algorithms[i]
-		}
-		i -= len(algorithms)
-	}
-	panic("grpclimit: more results than limits")
-}

@@ -2,15 +2,12 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/edge"
 )
 
@@ -46,6 +43,8 @@ func newInterceptor(side side, choose Choose, opts []Option) *interceptor {
 		panic("grpclimit: the Choose function is nil")
 	case side == client && e.pushback:
 		panic("grpclimit: WithPushback is for servers")
+	case !edge.ValidJitter(e.jitter):
+		panic("grpclimit: the share of WithRetryJitter is not between 0 and 1")
 	case side == server && e.wait:
 		panic("grpclimit: WithWait is for clients")
 	}
@@ -82,14 +81,15 @@ func (e *interceptor) ask(
 	ctx context.Context, a *admission, claims []ratelimit.Claim, opts edge.Options,
 ) error {
 	err := a.call.Decide(ctx, claims, opts)
-	if err != nil && (ctx.Err() != nil || a.call.Results == nil) {
-		return e.undecided(ctx, claims, err)
+	if err == nil && a.call.Allowed() {
+		a.decision = Decision{Claims: claims, Results: a.call.Results}
+		return nil
 	}
-	a.decision = Decision{Claims: claims, Results: a.call.Results}
-	if !a.call.Allowed() {
-		return e.refused(e.refusalOf(&a.decision))
+	r := a.call.Refusal(ctx, claims, err, e.blocks)
+	if r.Reason == edge.Ended {
+		return e.ended(ctx)
 	}
-	return nil
+	return e.refused(r)
 }
 
 // admitMessage decides a message of a stream.
@@ -110,88 +110,22 @@ func (e *interceptor) claims(
 		if ctx.Err() != nil {
 			return nil, e.ended(ctx)
 		}
-		code := codes.InvalidArgument
+		unattributed := edge.Refusal{Reason: edge.Unattributed}
 		if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-			code = s.Code()
+			return nil, e.fail(s.Code(), unattributed.Status(0).Message)
 		}
-		return nil, e.unattributed(code)
+		return nil, e.refused(unattributed)
 	}
 	for i := range claims {
 		if claims[i].Limiter == nil {
-			return nil, e.misconfigured()
+			return nil, e.refused(edge.Refusal{Reason: edge.Misconfigured})
 		}
 	}
 	return claims, nil
-}
-
-// maxInFlightDelay is the longest RetryInfo of a limit of calls in flight, because most calls end
-// before their window does.
-const maxInFlightDelay = time.Second
-
-// refusalOf returns why d was refused.
-func (e *interceptor) refusalOf(d *Decision) (r refusal) {
-	r.reduced = edge.Reduced(d.Claims, d.Results)
-	for i := range d.Results {
-		res := &d.Results[i]
-		if res.Allowed {
-			continue
-		}
-		a := d.algorithm(i)
-		limit := a.Limit()
-		most, description, delay := limit.Max, rate(limit.Max, limit.Window), res.RetryAfter
-		switch {
-		case e.blocks[limit.Name]:
-			r.blocked, most, description = true, 0, "blocked"
-		case edge.InFlight(a):
-			description, delay = atOnce(limit.Max), min(delay, maxInFlightDelay)
-		}
-		r.violations = append(r.violations, violation(limit.Name, most, description))
-		r.delay = max(r.delay, delay)
-	}
-	return r
-}
-
-// undecided returns the error of a call that was not decided because of err.
-func (e *interceptor) undecided(ctx context.Context, claims []ratelimit.Claim, err error) error {
-	switch {
-	case errors.Is(err, edge.ErrNoKey):
-		return e.unattributed(codes.InvalidArgument)
-	case ctx.Err() != nil:
-		return e.ended(ctx)
-	case errors.Is(err, ratelimit.ErrUnavailable):
-		return e.fail(codes.Unavailable,
-			"the limits of the call cannot be checked at the moment",
-			e.info(ReasonUndecided, nil))
-	}
-	var r refusal
-	for i := range claims {
-		needed := claims[i].N
-		if claims[i].Least > 0 && needed <= driver.MaxUnits {
-			needed = claims[i].Least
-		}
-		for _, limit := range claims[i].Limiter.Limits() {
-			if needed > limit.Max || errors.Is(err, ratelimit.ErrQueueFull) {
-				r.violations = append(r.violations,
-					violation(limit.Name, limit.Max, rate(limit.Max, limit.Window)))
-			}
-		}
-	}
-	if len(r.violations) > 0 {
-		return e.refused(r)
-	}
-	return e.misconfigured()
 }
 
 // ended returns the error of a call whose context has ended.
 func (e *interceptor) ended(ctx context.Context) error {
 	s := status.FromContextError(ctx.Err())
 	return e.fail(s.Code(), s.Message())
-}
-
-func (e *interceptor) unattributed(code codes.Code) error {
-	return e.fail(code, "cannot determine whose limits apply to the call")
-}
-
-func (e *interceptor) misconfigured() error {
-	return e.fail(codes.Internal, "the limits of the call are misconfigured")
 }

@@ -11,6 +11,7 @@ type options struct {
 	exempt   map[string]bool // services
 	blocks   map[string]bool // names of limits
 	pushback bool
+	jitter   float64
 	wait     bool
 	messages Choose
 	counts   func(codes.Code) bool
@@ -59,6 +60,14 @@ func WithBlocks(limits ...string) Option {
 // the trailer says, up to its deadline. The interceptors of clients panic if they get this option.
 func WithPushback() Option {
 	return func(o *options) { o.pushback = true }
+}
+
+// WithRetryJitter makes the RetryInfo, and the trailer of [WithPushback], longer by a random number
+// of milliseconds, up to share of it. Use it if many clients are refused at one instant: they would
+// all come back at one. The default, 0, is the exact wait. Interceptors panic if share is not
+// between 0 and 1.
+func WithRetryJitter(share float64) Option {
+	return func(o *options) { o.jitter = share }
 }
 
 // WithWait makes a client wait until a call is admitted, as [ratelimit.WaitAll] does: calls with

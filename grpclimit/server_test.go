@@ -472,6 +472,9 @@ func TestPanicsOfConstructors(t *testing.T) {
 		"push-back of client": func() {
 			grpclimit.UnaryClientInterceptor(choose, grpclimit.WithPushback())
 		},
+		"jitter": func() {
+			grpclimit.UnaryServerInterceptor(choose, grpclimit.WithRetryJitter(-1))
+		},
 		"adapter": func() { grpclimit.NewAdapter(choose, grpclimit.WithPushback()) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,15 +2,14 @@ package grpclimit
 
 import (
 	"errors"
-	"fmt"
-	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // DefaultDomain is the domain of an ErrorInfo, unless [WithDomain] sets another.
@@ -36,15 +35,12 @@ const (
 // The keys of the metadata of an ErrorInfo.
 const (
 	// MetadataLimits has the names of the limits that refuse, separated by commas.
-	MetadataLimits = "limits"
+	MetadataLimits = edge.MetadataLimits
 	// MetadataOrigin is "client" if an interceptor of a client made the error and the call was not
 	// sent. Otherwise it is absent. A server that returns such an error to its own caller sends
 	// this metadata too; see [IsLocal].
-	MetadataOrigin = "origin"
+	MetadataOrigin = edge.MetadataOrigin
 )
-
-// originClient is the value of MetadataOrigin.
-const originClient = "client"
 
 // IsLocal reports whether a client's interceptor in this process made err. If so, the call or the
 // message was not sent, and its server did not refuse it. Earlier attempts may have been.
@@ -65,48 +61,31 @@ func (e *localError) GRPCStatus() *status.Status { return e.status }
 // Is reports whether target is the same status.
 func (e *localError) Is(target error) bool { return errors.Is(e.status.Err(), target) }
 
-// refusal is why a call is refused.
-type refusal struct {
-	violations []*errdetails.QuotaFailure_Violation
-	delay      time.Duration // until the call may be admitted; 0 if not known or never
-	blocked    bool          // a limit that refuses is a block
-	reduced    bool          // a degraded store has reduced all limits that refuse
-}
-
-// refused returns the error of a call that is refused.
-func (e *interceptor) refused(r refusal) error {
-	names := make([]string, len(r.violations))
-	for i, v := range r.violations {
-		names[i] = v.GetQuotaId()
-	}
-	limits := strings.Join(names, ",")
-	code, reason, message := codes.ResourceExhausted, ReasonExceeded, "rate limit exceeded: "
-	switch {
-	case r.reduced:
-		code, reason = codes.Unavailable, ReasonReduced
-		message = "the limits are lower than usual at the moment: "
-	case r.blocked:
-		reason, message = ReasonBlocked, "blocked: "
-	}
-	details := []protoadapt.MessageV1{e.info(reason, map[string]string{MetadataLimits: limits})}
-	if !r.reduced {
-		details = append(details, &errdetails.QuotaFailure{Violations: r.violations})
-	}
-	if r.delay > 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.delay)})
-	}
-	return e.fail(code, message+limits, details...)
-}
-
-// info returns an ErrorInfo.
-func (e *interceptor) info(reason string, metadata map[string]string) *errdetails.ErrorInfo {
-	if e.side == client {
-		if metadata == nil {
-			metadata = make(map[string]string, 1)
+// refused returns the error of a call that is refused, but for one whose context has ended.
+func (e *interceptor) refused(r edge.Refusal) error {
+	s := r.Status(e.jitter)
+	var details []protoadapt.MessageV1
+	if s.Reason != "" {
+		if e.side == client {
+			s.Metadata[edge.MetadataOrigin] = edge.OriginClient
 		}
-		metadata[MetadataOrigin] = originClient
+		details = append(details,
+			&errdetails.ErrorInfo{Reason: s.Reason, Domain: e.domain, Metadata: s.Metadata})
 	}
-	return &errdetails.ErrorInfo{Reason: reason, Domain: e.domain, Metadata: metadata}
+	if s.Violations != nil {
+		failure := new(errdetails.QuotaFailure)
+		for _, v := range s.Violations {
+			failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
+				QuotaId: v.Limit, QuotaValue: v.Max, Description: v.Description,
+			})
+		}
+		details = append(details, failure)
+	}
+	if s.RetryDelay > 0 {
+		details = append(details,
+			&errdetails.RetryInfo{RetryDelay: durationpb.New(s.RetryDelay)})
+	}
+	return e.fail(codes.Code(s.Code), s.Message, details...)
 }
 
 // fail returns the error of a call that is not passed on.
@@ -130,15 +109,3 @@ func codeOf(err error) codes.Code {
 	}
 	return status.FromContextError(err).Code()
 }
-
-func violation(name string, most int64, description string) *errdetails.QuotaFailure_Violation {
-	return &errdetails.QuotaFailure_Violation{
-		QuotaId: name, QuotaValue: most, Description: description,
-	}
-}
-
-func rate(most int64, window time.Duration) string {
-	return fmt.Sprintf("at most %d in any %v", most, window)
-}
-
-func atOnce(most int64) string { return fmt.Sprintf("at most %d at once", most) }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/driver"
 )
 
 // Choose returns what a request costs: claims that are admitted together or not at all. A request
@@ -64,16 +63,4 @@ func PerKey(limiter *ratelimit.Limiter, key KeyFunc) Choose {
 		}
 		return []ratelimit.Claim{{Limiter: limiter, Key: k, N: 1}}, nil
 	}
-}
-
-// errTooMany is for a claim of more than [driver.MaxUnits].
-var errTooMany = fmt.Errorf("httplimit: a claim has too many units: %w", ratelimit.ErrExceedsLimit)
-
-func checkUnits(claims []ratelimit.Claim) error {
-	for i := range claims {
-		if claims[i].N > driver.MaxUnits {
-			return errTooMany
-		}
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
@@ -86,7 +87,7 @@ func (d Decision) appendItems(items []headers.Item) []headers.Item {
 // returns one second.
 func (d Decision) RetryAfter() time.Duration {
 	if d.Err != nil {
-		if d.undecided() {
+		if d.reason() == edge.Undecided {
 			// It is not known when the store recovers. This is the shortest Retry-After.
 			return time.Second
 		}
@@ -108,28 +109,63 @@ func (d Decision) RetryAfter() time.Duration {
 // Status returns the status that [Refuse] answers with, or 200 if the request is allowed; see the
 // package comment.
 func (d Decision) Status() int {
-	switch {
-	case d.Err == nil && d.Allowed():
-		return http.StatusOK
-	case d.Err == nil && d.reduced:
-		return http.StatusServiceUnavailable
-	case d.Err == nil:
-		return http.StatusTooManyRequests
-	case d.chosen() != nil:
-		if s := d.chosen().Status; s >= 400 && s <= 599 {
-			return s
+	if d.Err != nil {
+		if chosen := d.chosen(); chosen != nil {
+			if s := chosen.Status; s >= 400 && s <= 599 {
+				return s
+			}
+			return http.StatusInternalServerError
 		}
-		return http.StatusInternalServerError
-	case d.ended:
+	}
+	switch d.reason() {
+	case 0:
+		return http.StatusOK
+	case edge.Exceeded, edge.Blocked:
+		return http.StatusTooManyRequests
+	case edge.Reduced, edge.Undecided, edge.Ended:
 		return http.StatusServiceUnavailable
-	case errors.Is(d.Err, ErrUnattributed):
+	case edge.Unattributed:
 		return http.StatusBadRequest
-	case errors.Is(d.Err, ratelimit.ErrUnavailable):
-		return http.StatusServiceUnavailable
-	case errors.Is(d.Err, ratelimit.ErrExceedsLimit):
+	case edge.Never:
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError
+}
+
+// reason returns why the request is not passed on, or the zero Reason.
+func (d Decision) reason() edge.Reason {
+	switch {
+	case d.ended:
+		return edge.Ended
+	case errors.Is(d.Err, ErrUnattributed):
+		return edge.Unattributed
+	case d.Err != nil:
+		return edge.ReasonOf(context.Background(), d.Err)
+	case d.Allowed():
+		return 0
+	case d.reduced:
+		return edge.Reduced
+	case d.blocked():
+		return edge.Blocked
+	}
+	return edge.Exceeded
+}
+
+// Refusal returns why the request is not passed on, for a function of [WithRefusal] that answers in
+// another protocol. Its Reason is zero if the request is allowed.
+func (d Decision) Refusal() edge.Refusal {
+	r := edge.Refusal{}
+	for i := range d.Results {
+		if res := &d.Results[i]; !res.Allowed {
+			r.Add(edge.RefusingLimit{
+				Limit:    res.Limit,
+				InFlight: d.kind(i).unit == headers.ConcurrentRequests,
+				Blocked:  d.blocks[res.Limit.Name],
+			}, res.RetryAfter)
+		}
+	}
+	r.Reason = d.reason()
+	return r
 }
 
 // chosen returns the error of the Choose if it has a status, else nil.
@@ -138,12 +174,6 @@ func (d Decision) chosen() (status *StatusError) {
 		errors.As(d.Err, &status)
 	}
 	return status
-}
-
-// undecided reports whether the store is unavailable.
-func (d Decision) undecided() bool {
-	return !d.ended && !errors.Is(d.Err, ErrUnattributed) &&
-		errors.Is(d.Err, ratelimit.ErrUnavailable)
 }
 
 // blocked reports whether one of the limits that refuse is a block.

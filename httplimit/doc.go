@@ -49,7 +49,8 @@
 //
 // The member violated-policies has the names of the limits that refuse. It and the types are from
 // the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11. No answer contains a key or the text
-// of an error. [WithRefusal] replaces these answers; [Refuse] writes them.
+// of an error. [WithRefusal] replaces these answers; [Refuse] writes them. [WithRetryJitter] makes
+// Retry-After longer at random.
 //
 // A client that disconnects does not end the decision, because the server cannot tell it from one
 // that has only closed its half of the connection and waits for the answer. The timeout of the

@@ -40,6 +40,9 @@ func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 	if _, err := m.format.MarshalText(); err != nil {
 		panic("httplimit: " + err.Error())
 	}
+	if !edge.ValidJitter(m.jitter) {
+		panic("httplimit: the share of WithRetryJitter is not between 0 and 1")
+	}
 	if m.refuse == nil {
 		panic("httplimit: the function of WithRefusal is nil")
 	}
@@ -65,6 +68,7 @@ type middleware struct {
 	blocks map[string]bool
 	refuse func(http.ResponseWriter, *http.Request, Decision)
 	counts func(status int) bool // or nil
+	jitter float64
 }
 
 // limited holds the request's new context, the copy of the request that has this context, the
@@ -112,7 +116,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.decide(l, claims)
 	m.writeFields(w.Header(), l)
 	if !l.decision.Allowed() {
-		setRetryAfter(w.Header(), l.decision)
+		setRetryAfter(w.Header(), l.decision, m.jitter)
 		m.refuse(w, r, l.decision)
 		return
 	}
@@ -174,9 +178,7 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 	}
 	d := &l.decision
 	opts := edge.Options{Settle: m.counts != nil}
-	if d.Err = checkUnits(claims); d.Err == nil {
-		d.Err = l.call.Decide(ctx, claims, opts)
-	}
+	d.Err = l.call.Decide(ctx, claims, opts)
 	switch {
 	case errors.Is(d.Err, edge.ErrNoKey):
 		d.Err = errNoKey
@@ -186,7 +188,7 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 		return
 	}
 	d.Results, d.blocks = l.call.Results, m.blocks
-	d.reduced = !l.call.Allowed() && edge.Reduced(claims, d.Results)
+	d.reduced = !l.call.Allowed() && l.call.Reduced(claims)
 	at := 0
 	for i := range claims {
 		for _, a := range claims[i].Limiter.Algorithms() {

@@ -432,6 +432,7 @@ func TestNewPanics(t *testing.T) {
 		"no next":        func() { httplimit.New(choose)(nil) },
 		"unknown format": func() { httplimit.New(choose, httplimit.WithFormat(99)) },
 		"no refusal":     func() { httplimit.New(choose, httplimit.WithRefusal(nil)) },
+		"a share of 2":   func() { httplimit.New(choose, httplimit.WithRetryJitter(2)) },
 		"no keys":        func() { httplimit.Join() },
 		"a nil key":      func() { httplimit.Join(secretKey, nil) },
 	} {

@@ -51,6 +51,16 @@ func WithBlocks(limits ...string) Option {
 	}
 }
 
+// WithRetryJitter makes Retry-After longer by a random number of seconds, from 0 to share of it
+// rounded up: with a share of 0.1 a wait of 60 s is told as 60 to 66, and one of 1 s as 1 or 2. Use
+// it if many clients are refused at one instant, such as by a shared limit or in an outage: they
+// would all come back in one second. The fields of package headers stay exact, as does
+// [Decision.RetryAfter]. The default, 0, tells all clients the exact wait. [New] panics if share is
+// not between 0 and 1.
+func WithRetryJitter(share float64) Option {
+	return func(m *middleware) { m.jitter = share }
+}
+
 // WithRefusal sets the function that answers every request that is not passed on. When it is
 // called, the fields and Retry-After are already set. The default is [Refuse], which refuse may
 // call for cases that it does not answer itself. refuse must be safe for concurrent use. [New]

@@ -3,7 +3,9 @@ package httplimit
 import (
 	"errors"
 	"net/http"
+	"time"
 
+	"github.com/truewindow/ratelimit/edge"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -13,7 +15,7 @@ import (
 // 500.
 func Refuse(w http.ResponseWriter, d Decision) {
 	if w.Header().Get("Retry-After") == "" {
-		setRetryAfter(w.Header(), d)
+		setRetryAfter(w.Header(), d, 0)
 	}
 	refuse(w, nil, d)
 }
@@ -23,9 +25,9 @@ func refuse(w http.ResponseWriter, _ *http.Request, d Decision) {
 	d.problem(room[:0]).Write(w)
 }
 
-func setRetryAfter(h http.Header, d Decision) {
+func setRetryAfter(h http.Header, d Decision, jitter float64) {
 	if wait := d.RetryAfter(); wait > 0 {
-		problem.SetRetryAfter(h, wait)
+		problem.SetRetryAfter(h, edge.Jitter(wait, time.Second, jitter))
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package integration holds the tests that run on real Redis and Valkey servers, in folders by
-// subject:
+// Package integration holds the tests that run on real servers, in folders by subject:
 //
 //	access       passwords, rights and TLS
 //	cache        the cache of refusals
@@ -7,20 +6,21 @@
 //	commands     the commands of cmd, and a Prometheus that scrapes the daemon
 //	conformance  the conformance suite and exactness, on every server and client library
 //	edges        clients behind nginx and Caddy, forward auth, and two processes under load
-//	examples     programs that the documentation quotes
+//	examples     programs that the documentation quotes, and a store on etcd
 //	faults       what callers get while servers and networks fail
+//	leases       processes with leases of the same keys
 //	scripts      the Lua scripts, the states that they store, and what a decision costs
 //	service      the service with a file of limits: reloads, stops, kills, rolling deploys
 //	shipping     the image, and the files for Compose, systemd and Kubernetes
 //	soak         random demands under random faults
+//	sql          the store in a database, on PostgreSQL, MariaDB, MySQL and SQLite
 //	stores       batches, connections, errors, deadlines, observations, probes, URLs, waiting
 //
-// They share four packages: servers starts servers and clusters, counts tests and reports; clients
-// has the client libraries and the stores on them; daemon runs the daemon's command; faultproxy is
-// a TCP proxy that injects faults.
+// They share five packages: servers starts servers and clusters, counts tests and reports; clients
+// has the client libraries and the stores on them; daemon runs the daemon's command; gateway is a
+// server of xDS; faultproxy is a TCP proxy that injects faults.
 //
-// This is a module of its own, so that users of a backend do not require testcontainers. The tests
-// of examples/postgres use package servers too.
+// This is a module of its own, so that users of a backend need neither testcontainers nor drivers.
 //
 // "make servers" runs all folders but shipping and soak. Each is a process, which looks for servers
 // when a test first needs one, in this order:
@@ -59,6 +59,7 @@
 //	                           double-record, lost-settlement or stale-cache
 //	RATELIMIT_SOAK_HISTORIES   directory to which TestSoak writes histories that break a promise,
 //	                           and from which TestSoakAgain reads them
+//	RATELIMIT_SQL_REST         1: the folder sql runs on other versions and drivers instead
 //	RATELIMIT_REQUIRE_SERVERS  1: get the images of other programs too, and fail where a test
 //	                           would be skipped because something is missing
 //	RATELIMIT_BEGAN            start of the run, in seconds since 1970; progress lines print the

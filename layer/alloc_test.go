@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -21,6 +22,7 @@ func TestAllocations(t *testing.T) {
 		one, several float64
 	}{
 		"prefix":  {prefix(t, inner), 1, 3},  // the keys
+		"hashed":  {hashed(t, inner), 1, 3},  // the keys
 		"timeout": {timeout(t, inner), 0, 0}, // a minute, and the caller has set an earlier one
 	} {
 		if got := testing.AllocsPerRun(200,
@@ -31,5 +33,30 @@ func TestAllocations(t *testing.T) {
 			func() { _ = tt.store.TakeAll(soon, ds, out) }); got > tt.several {
 			t.Errorf("%s: a TakeAll of 3 allocates %v times, want %v", name, got, tt.several)
 		}
+	}
+}
+
+// TestLeasedAllocations: a decision from leases allocates nothing.
+func TestLeasedAllocations(t *testing.T) {
+	many := algorithm.SlidingLog(driver.PerMinute("many", 1e9))
+	s, d := newLeased(t, newOutage(t), nil), of("k", many, 1000)
+	for {
+		take(t, s, d)
+		if units, _ := s.LeaseOf("k", many); units > 10_000 {
+			break
+		}
+	}
+	d.N = 1
+	ds, out := []driver.Demand{d}, make([]driver.Result, 1)
+	before := s.Stats()
+	if got := testing.AllocsPerRun(2000, func() { _, _ = s.Take(t.Context(), d) }); got != 0 {
+		t.Errorf("a Take allocates %v times", got)
+	}
+	if got := testing.AllocsPerRun(2000, func() { _ = s.TakeAll(t.Context(), ds, out) }); got != 0 {
+		t.Errorf("a TakeAll allocates %v times", got)
+	}
+	after := s.Stats()
+	if here := after.Admitted - before.Admitted; here < 3500 {
+		t.Errorf("%d of 4000 were decided from leases", here)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,14 @@ func prefix(t testing.TB, inner driver.Store) driver.Store {
 	return checked(t, s, err)
 }
 
+func hashed(t testing.TB, inner driver.Store) driver.Store {
+	s, err := layer.NewHashedKeys(inner, secret('s'))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.WithTag(upToSlash)
+}
+
 func guarded(t testing.TB, inner driver.Store) driver.Store {
 	s, err := layer.NewBreaker(inner, nil)
 	return checked(t, s, err)
@@ -52,14 +61,29 @@ func degraded(t testing.TB, inner driver.Store) driver.Store {
 	return newDegraded(t, inner, &layer.DegradedOptions{Instances: 3})
 }
 
-// TestLayersConformance: layers, each alone and several of them, keep the contract.
+// leased has no leases for the limits of random runs, which compare each result with that of the
+// step.
+func leased(t testing.TB, inner driver.Store) driver.Store {
+	return newLeased(t, inner, &layer.LeasedOptions{Loss: func(l driver.Limit) float64 {
+		if slices.Contains([]string{"", "burst", "daily", "more", "most", "held"}, l.Name) {
+			return 0
+		}
+		return 0.02
+	}})
+}
+
+// TestLayersConformance: layers, each alone and several of them, keep the contract, except for what
+// leases are for.
 func TestLayersConformance(t *testing.T) {
 	for name, around := range map[string][]wrap{ // the first is outside
-		"timeout":                         {timeout},
-		"prefix":                          {prefix},
-		"breaker":                         {guarded},
-		"prefix,timeout,prefix":           {prefix, timeout, prefix},
-		"degraded,breaker,timeout,prefix": {degraded, guarded, timeout, prefix},
+		"timeout":               {timeout},
+		"prefix":                {prefix},
+		"hashed":                {hashed},
+		"breaker":               {guarded},
+		"leased":                {leased},
+		"prefix,timeout,prefix": {prefix, timeout, prefix},
+		"hashed,degraded,leased,breaker,timeout,prefix": {
+			hashed, degraded, leased, guarded, timeout, prefix},
 	} {
 		if len(around) < 4 && !depth.Full {
 			continue // the last has all layers
@@ -70,6 +94,10 @@ func TestLayersConformance(t *testing.T) {
 				"op/many-records", "concurrency/many-calls"} {
 				except[name] = "tried with several layers"
 			}
+		}
+		if strings.Contains(name, "leased") {
+			except["op/many-records"] = "records are ahead, so fewer fit into a log"
+			except["concurrency/many-calls"] = "units in leases are taken"
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some cases wait
@@ -100,6 +128,18 @@ func TestInvalidLayers(t *testing.T) {
 		"negative Timeout":   func() error { _, err := layer.NewTimeout(inner, -1); return err },
 		"Prefix of nothing":  func() error { _, err := layer.NewPrefix(nil, "p"); return err },
 		"empty Prefix":       func() error { _, err := layer.NewPrefix(inner, ""); return err },
+		"HashedKeys of nothing": func() error {
+			_, err := layer.NewHashedKeys(nil, secret('s'))
+			return err
+		},
+		"HashedKeys without a secret": func() error {
+			_, err := layer.NewHashedKeys(inner, nil)
+			return err
+		},
+		"HashedKeys with a short secret": func() error {
+			_, err := layer.NewHashedKeys(inner, secret('s')[1:])
+			return err
+		},
 	} {
 		if err := make(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -109,7 +149,7 @@ func TestInvalidLayers(t *testing.T) {
 
 // TestLayersPassOn: the error of the store inside is returned as it is.
 func TestLayersPassOn(t *testing.T) {
-	for name, w := range map[string]wrap{"timeout": timeout, "prefix": prefix} {
+	for name, w := range map[string]wrap{"timeout": timeout, "prefix": prefix, "hashed": hashed} {
 		store := w(t, broken{})
 		if _, err := store.Take(t.Context(), unit("k")); err != errBroken {
 			t.Errorf("%s: %v", name, err)

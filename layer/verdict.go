@@ -21,7 +21,7 @@ const (
 
 // judge returns the verdict of a call with ctx that ended with results or err. Callers choose
 // their deadlines, so the error of a call whose context has ended proves nothing. Nor do results
-// that are all from a cache, nor [driver.ErrClosed], which is permanent.
+// that are all from a cache or leases, nor [driver.ErrClosed], which is permanent.
 func judge(ctx context.Context, err error, results ...driver.Result) verdict {
 	switch {
 	case err == nil && slices.ContainsFunc(results, decided):
@@ -34,7 +34,9 @@ func judge(ctx context.Context, err error, results ...driver.Result) verdict {
 	return failed
 }
 
-func decided(res driver.Result) bool { return res.Source != driver.SourceCache }
+func decided(res driver.Result) bool {
+	return res.Source != driver.SourceCache && res.Source != driver.SourceLease
+}
 
 // peekOf returns a peek at d's state.
 func peekOf(d driver.Demand) driver.Demand {

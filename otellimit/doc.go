@@ -56,6 +56,12 @@
 //	ratelimit.local.lost                {hold}       holds that it did not have any more then
 //	ratelimit.local.keys                {key}        states tracked locally
 //	ratelimit.local.untracked           {admission}  admissions not tracked for lack of room
+//	ratelimit.lease.keys                {key}        states that may have leases
+//	ratelimit.lease.admitted            {call}       calls admitted from leases
+//	ratelimit.lease.refused             {call}       calls refused from memory
+//	ratelimit.lease.calls               {call}       calls of the store about such states
+//	ratelimit.lease.units.taken         {unit}       units taken ahead of their use
+//	ratelimit.lease.units.lost          {unit}       units taken ahead and never used
 //	ratelimit.breaker.state             {breaker}    1 for the current state, 0 for the others
 //	ratelimit.breaker.opened            {change}     times that a breaker opened
 //	ratelimit.breaker.refusals          {call}       calls that an open breaker refused
@@ -68,7 +74,7 @@
 //	ratelimit.outcome  admitted; refused; refused_by_other, if this limit admits and another limit
 //	                   or claim of the call refuses; or error. An operation that is never
 //	                   refused, such as reset, counts as admitted if it succeeds
-//	ratelimit.source   store, cache, local or open; absent with an error, and of units
+//	ratelimit.source   store, cache, local, open or lease; absent with an error, and of units
 //
 // Errors have ratelimit.op and error.type: canceled, deadline_exceeded, queue_full, exceeds_limit,
 // invalid, outcome_unknown, capacity, contended, corrupt_state, closed, denied, unavailable or

@@ -212,7 +212,7 @@ func outcomeOf(o *ratelimit.Observation, i int) outcome {
 }
 
 func sourceOf(res ratelimit.Result) ratelimit.Source {
-	return min(res.Source, ratelimit.SourceOpen)
+	return min(res.Source, ratelimit.SourceLease)
 }
 
 // nearLimit reports whether at least 80 % of a limit are used.

@@ -34,7 +34,7 @@ const (
 
 var outcomeNames = [numOutcomes]string{"admitted", "refused", "refused_by_other", "error"}
 
-const numSources = int(ratelimit.SourceOpen) + 1
+const numSources = int(ratelimit.SourceLease) + 1
 
 // An op is a driver.Op or a renewal.
 type op uint8

@@ -21,9 +21,9 @@ var breakerStates = []layer.BreakerState{
 
 // Watch adds the statistics of a store or a layer to the metrics, with name as ratelimit.store.
 // Whenever metrics are collected, it calls stats, which returns [memorystore.Stats],
-// [serverstore.Stats], [layer.DegradedStats] or [layer.BreakerStats]; the Stats function of a
-// backend.Store returns one of them. Values of other types, such as nil, are ignored. stats must be
-// safe for concurrent use.
+// [serverstore.Stats], [layer.DegradedStats], [layer.BreakerStats] or [layer.LeasedStats]; the
+// Stats function of a backend.Store returns one of them. Values of other types, such as nil, are
+// ignored. stats must be safe for concurrent use.
 //
 // A layer and the store inside it need different names. An error wraps
 // [ratelimit.ErrInvalid] if the name is empty or taken, or stats is nil.
@@ -87,6 +87,13 @@ var statsMetrics = []statsMetric{
 	{"ratelimit.local.keys", "{key}", "States tracked locally.", false},
 	{"ratelimit.local.untracked", "{admission}",
 		"Admissions not tracked for lack of room.", true},
+	{"ratelimit.lease.keys", "{key}", "States that may have leases.", false},
+	{"ratelimit.lease.admitted", "{call}", "Calls admitted from leases.", true},
+	{"ratelimit.lease.refused", "{call}",
+		"Calls refused because the store has refused as many units before.", true},
+	{"ratelimit.lease.calls", "{call}", "Calls of the store about states with leases.", true},
+	{"ratelimit.lease.units.taken", "{unit}", "Units taken ahead of their use.", true},
+	{"ratelimit.lease.units.lost", "{unit}", "Units taken ahead and never used.", true},
 	{"ratelimit.breaker.state", "{breaker}", "1 for the current state, 0 for the others.", false},
 	{"ratelimit.breaker.opened", "{change}", "Times that a breaker opened.", true},
 	{"ratelimit.breaker.refusals", "{call}", "Calls that an open breaker refused.", true},
@@ -189,6 +196,13 @@ func (c collector) show(stats any) {
 		c.int("ratelimit.local.lost", s.Lost)
 		c.int("ratelimit.local.keys", s.Keys)
 		c.int("ratelimit.local.untracked", s.Untracked)
+	case layer.LeasedStats:
+		c.int("ratelimit.lease.keys", s.Keys)
+		c.int("ratelimit.lease.admitted", s.Admitted)
+		c.int("ratelimit.lease.refused", s.Refused)
+		c.int("ratelimit.lease.calls", s.Calls)
+		c.int("ratelimit.lease.units.taken", s.Taken)
+		c.int("ratelimit.lease.units.lost", s.Lost)
 	case layer.BreakerStats:
 		for _, state := range breakerStates {
 			c.bool("ratelimit.breaker.state", s.State == state, stateKey.String(string(state)))

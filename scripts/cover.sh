@@ -20,7 +20,7 @@ slow=(
 )
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
 measured=$(go list . ./algorithm/... ./backend/... ./clientip ./dashboard ./driver ./edge \
-  ./grpclimit ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
+  ./connectlimit/... ./grpclimit ./mcplimit ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
 export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:9}
 
 cover() { # directory, packages, profile

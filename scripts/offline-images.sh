@@ -1,7 +1,8 @@
 #!/bin/bash
-# Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy, Prometheus and
-# Chromium, from Debian packages, and of Go from the machine's own, where no container registry can
-# be reached. The tests call this script themselves; it takes about half a minute.
+# Build the images that the tests use, of Redis, Valkey, PostgreSQL, MariaDB, MySQL, etcd, nginx,
+# Caddy, HAProxy, Prometheus and Chromium, from Debian packages, and of Go from the machine's own,
+# where no container registry can be reached. The tests call this script themselves; it takes about
+# half a minute.
 #
 #   scripts/offline-images.sh               build the images that Docker lacks, but the large ones
 #   scripts/offline-images.sh redis:8 ...   only these
@@ -16,9 +17,14 @@
 #   Redis, Valkey  port 6379 on all interfaces, protected mode off, the log on stdout; arguments are
 #                  options of the server or a command; with the client, without modules
 #   nginx, Caddy   the configuration is /etc/nginx/nginx.conf, /etc/caddy/Caddyfile; nginx has curl
+#   HAProxy        the configuration is /usr/local/etc/haproxy/haproxy.cfg
 #   Prometheus     the entrypoint is prometheus; with promtool
 #   PostgreSQL     one database and one user, postgres, with the password POSTGRES_PASSWORD; runs as
 #                  that user, while the others run as root
+#   MariaDB, MySQL one database, test, and one user, root, with the password MARIADB_ROOT_PASSWORD
+#                  or MYSQL_ROOT_PASSWORD
+#   etcd           the command etcd, which listens on the loopback interface unless its options say
+#                  otherwise; with etcdctl
 #   Go             with git, the machine's certificate authorities, and no C compiler
 #   Chromium       the headless shell, on port 9222; one family of fonts
 #
@@ -34,8 +40,14 @@ valkey/valkey:8          valkey      trixie
 valkey/valkey:9          valkey      sid
 nginx:1                  nginx       trixie
 caddy:2                  caddy       trixie
+haproxy:3.0              haproxy     trixie
 prom/prometheus:v2.53.3  prometheus  trixie
+postgres:15              postgres    bookworm
 postgres:17              postgres    trixie
+mariadb:10.11            mariadb     bookworm
+mariadb:11.8             mariadb     trixie
+mysql:9                  mysql       sid
+quay.io/coreos/etcd:v3.5.16  etcd    trixie
 golang:1.26              golang      trixie
 chromedp/headless-shell:stable  chromium  trixie
 '
@@ -135,18 +147,31 @@ closure() { # packages
 }
 
 # recipe sets the PACKAGES and BINARIES of a family, and MAIN, the package whose version counts.
-recipe() { # family
+recipe() { # family tag
   case $1 in
     nginx)
       MAIN=nginx PACKAGES=(nginx nginx-common curl)
       BINARIES=(/usr/sbin/nginx /usr/bin/curl) ;;
     caddy) MAIN=caddy PACKAGES=(caddy) BINARIES=(/usr/bin/caddy) ;;
+    haproxy) MAIN=haproxy PACKAGES=(haproxy) BINARIES=(/usr/sbin/haproxy) ;;
     prometheus)
       MAIN=prometheus PACKAGES=(prometheus promtool)
       BINARIES=(/usr/bin/prometheus /usr/bin/promtool) ;;
     postgres)
-      MAIN=postgresql-17 PACKAGES=(postgresql-17 postgresql-client-17 tzdata)
-      BINARIES=(/usr/lib/postgresql/17/bin/{postgres,initdb,psql}) ;;
+      MAJOR=${2#*:}
+      MAIN=postgresql-$MAJOR PACKAGES=("postgresql-$MAJOR" "postgresql-client-$MAJOR" tzdata)
+      BINARIES=("/usr/lib/postgresql/$MAJOR/bin/"{postgres,initdb,psql}) ;;
+    mariadb)
+      MAIN=mariadb-server-core
+      PACKAGES=(mariadb-server-core mariadb-client-core)
+      BINARIES=(/usr/sbin/mariadbd /usr/bin/mariadb /usr/bin/my_print_defaults /usr/bin/resolveip)
+      ;;
+    mysql)
+      MAIN=mysql-server-core PACKAGES=(mysql-server-core mysql-client-core)
+      BINARIES=(/usr/sbin/mysqld /usr/bin/mysql) ;;
+    etcd)
+      MAIN=etcd-server PACKAGES=(etcd-server etcd-client)
+      BINARIES=(/usr/bin/etcd /usr/bin/etcdctl) ;;
     golang) MAIN=git PACKAGES=(git) BINARIES=(/usr/bin/git) ;;
     chromium)
       MAIN=chromium-headless-shell
@@ -226,6 +251,13 @@ finish_caddy() {
            -c 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]')
 }
 
+finish_haproxy() {
+  mkdir -p "$DST/usr/local/etc/haproxy"
+  plain_entrypoint
+  CHANGES=(-c 'EXPOSE 80/tcp'
+           -c 'CMD ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]')
+}
+
 finish_prometheus() {
   mkdir -p "$DST/etc/prometheus" "$DST/prometheus"
   cp "$SRC/etc/prometheus/prometheus.yml" "$DST/etc/prometheus/"
@@ -237,10 +269,10 @@ finish_prometheus() {
 finish_postgres() {
   mkdir -p "$DST/usr/share" "$DST/var/lib/postgresql" "$DST/run/postgresql"
   ln -s /run "$DST/var/run"
-  cp -a "$SRC/usr/lib/postgresql/17/lib" "$DST/usr/lib/postgresql/17/"
-  rm -rf "$DST"/usr/lib/postgresql/17/lib/{bitcode,llvmjit*}
+  cp -a "$SRC/usr/lib/postgresql/$MAJOR/lib" "$DST/usr/lib/postgresql/$MAJOR/"
+  rm -rf "$DST/usr/lib/postgresql/$MAJOR"/lib/{bitcode,llvmjit*}
   cp -a "$SRC"/usr/share/{postgresql,zoneinfo} "$DST/usr/share/"
-  ln -s ../lib/postgresql/17/bin/{postgres,initdb,psql} "$DST/usr/bin/"
+  ln -s "../lib/postgresql/$MAJOR/bin/"{postgres,initdb,psql} "$DST/usr/bin/"
   chmod 777 "$DST/var/lib/postgresql" "$DST/run/postgresql"
   cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
 #!/bin/sh
@@ -260,6 +292,63 @@ exec "$@"
 W
   CHANGES=(-c 'USER postgres' -c 'ENV PGDATA=/var/lib/postgresql/data' -c 'EXPOSE 5432/tcp'
            -c 'CMD ["postgres"]')
+}
+
+finish_mariadb() {
+  mkdir -p "$DST"/usr/share "$DST"/var/lib/mysql "$DST"/run/mysqld
+  ln -s /run "$DST/var/run"
+  cp -a "$SRC"/usr/share/m[ay]* "$DST/usr/share/" # mysql or mariadb
+  cp -a "$SRC/usr/bin/mariadb-install-db" "$DST/usr/bin/"
+  cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
+#!/bin/sh
+# As in the official image, options alone start the server; the first start makes the database.
+case "${1-}" in
+  -*) set -- mariadbd "$@" ;;
+esac
+if [ "${1-}" = mariadbd ] && [ ! -d /var/lib/mysql/mysql ]; then
+  : "${MARIADB_ROOT_PASSWORD:?the password of the user root is not set}"
+  mariadb-install-db --user=root --datadir=/var/lib/mysql --skip-test-db \
+    --auth-root-authentication-method=normal >/dev/null || exit 1
+  cat >/tmp/init.sql <<SQL
+CREATE DATABASE IF NOT EXISTS test;
+CREATE OR REPLACE USER root@'%' IDENTIFIED BY '$MARIADB_ROOT_PASSWORD';
+GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+SQL
+  set -- "$@" --init-file=/tmp/init.sql
+fi
+exec "$@" --user=root
+W
+  CHANGES=(-c 'EXPOSE 3306/tcp' -c 'CMD ["mariadbd"]')
+}
+
+finish_mysql() {
+  mkdir -p "$DST"/usr/share "$DST"/var/lib/{mysql,mysql-files} "$DST"/run/mysqld
+  ln -s /run "$DST/var/run"
+  cp -a "$SRC"/usr/share/mysql* "$DST/usr/share/"
+  cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
+#!/bin/sh
+# As in the official image, options alone start the server; the first start makes the database.
+case "${1-}" in
+  -*) set -- mysqld "$@" ;;
+esac
+if [ "${1-}" = mysqld ] && [ ! -d /var/lib/mysql/mysql ]; then
+  : "${MYSQL_ROOT_PASSWORD:?the password of the user root is not set}"
+  mysqld --initialize-insecure --user=root --datadir=/var/lib/mysql || exit 1
+  cat >/tmp/init.sql <<SQL
+CREATE DATABASE test;
+CREATE USER root@'%' IDENTIFIED BY '$MYSQL_ROOT_PASSWORD';
+GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+SQL
+  set -- "$@" --init-file=/tmp/init.sql
+fi
+exec "$@" --user=root
+W
+  CHANGES=(-c 'EXPOSE 3306/tcp' -c 'CMD ["mysqld"]')
+}
+
+finish_etcd() {
+  plain_entrypoint
+  CHANGES=(-c 'EXPOSE 2379/tcp 2380/tcp' -c 'CMD ["etcd"]')
 }
 
 finish_golang() {
@@ -316,11 +405,11 @@ build() { # family suite tag
   chmod 777 "$DST/data"
 
   apt_setup "$2"
-  recipe "$1"
+  recipe "$1" "$3"
   unpack
   case $1-$VERSION in
-    redis-*:"${3#*:}".* | valkey-"${3#*:}".*) ;;
-    redis-* | valkey-*) fail "$3 cannot be built: $2 has $MAIN $VERSION" ;;
+    redis-*:"${3#*:}".* | valkey-"${3#*:}".* | etcd-"${3#*:v}"-*) ;;
+    redis-* | valkey-* | etcd-*) fail "$3 cannot be built: $2 has $MAIN $VERSION" ;;
   esac
 
   cp -L "$SRC/usr$LDSO" "$DST/usr$LDSO"
@@ -329,15 +418,19 @@ build() { # family suite tag
     cp -L "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" "$DST/usr/lib/$TRIPLE/"
   cp -L "$SRC/bin/busybox" "$DST/usr/bin/busybox"
   for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc \
-    mkdir rm cp mv chmod stat wc sort true false test; do
+    mkdir rm cp mv chmod chown stat wc sort true false test basename dirname mktemp expr; do
     ln -s busybox "$DST/usr/bin/$p"
   done
   MTIME=@0
   case $1 in
     nginx) finish_nginx ;;
     caddy) finish_caddy ;;
+    haproxy) finish_haproxy ;;
     prometheus) finish_prometheus ;;
     postgres) finish_postgres ;;
+    mariadb) finish_mariadb ;;
+    mysql) finish_mysql ;;
+    etcd) finish_etcd ;;
     golang) finish_golang ;;
     chromium) finish_chromium ;;
     *) finish_server "$1" ;;

@@ -12,7 +12,7 @@ fail() { echo "$*" >&2; exit 1; }
 action=${1-} version=${2-}
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$ ]] || fail "VERSION is not such as v0.1.0"
 base=github.com/truewindow/ratelimit
-modules=(. otellimit grpclimit cmd) # as in go.work
+modules=(. otellimit grpclimit connectlimit mcplimit backend/{mysql,postgres,sqlite} cmd) # as in go.work
 
 : "${PLATFORMS:=linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 
@@ -28,7 +28,8 @@ build() {
       CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$name" \
         -ldflags "-s -w -X ${linked}Version=$version -X ${linked}Commit=$commit" "./cmd/$command"
     done
-    GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 \
+    GOWORK=off CGO_ENABLED=0 go run -trimpath \
+      github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 \
       bin -json -version "$version" -output "dist/$command.cdx.json" "$name"
   done
   cp deploy/systemd/ratelimit.service dist/

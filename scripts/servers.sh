@@ -5,7 +5,7 @@
 #   scripts/servers.sh usual [FLAG]...   every folder but shipping, on the newest servers
 #   scripts/servers.sh rest [FLAG]...    the suite and the stores on other servers, on emulated ones,
 #                                        and with the lowest versions of the client libraries;
-#                                        shipping; the store of examples/postgres
+#                                        shipping; other databases and drivers, and etcd
 #
 # The flags are passed to go test. Each folder is a process that starts servers of its own. The
 # longest come first.
@@ -22,17 +22,25 @@ lowest=$(mktemp -d)
 trap 'kill "$printer"; rm -rf "$RATELIMIT_PROGRESS" "$lowest"' EXIT
 status=0
 
+# Without the race detector, with which they take three to four times as long: the tests of scripts
+# have one goroutine, the suite runs with it on memory, and in CI on other servers, and a SQLite in
+# Go is very slow with it.
+plain=()
+for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
+
 usual() {
   rm -rf measured
-  # Without the race detector, with which they take three to four times as long: the tests of scripts
-  # have one goroutine, and the suite runs with it on memory, and in CI on other servers.
-  local plain=() flag longest=(./stores ./faults ./commands ./cache ./service)
-  for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
-  ${GO:-go} test -p=2 -parallel=4 "${plain[@]}" -skip '^TestEmulated$' ./conformance ./scripts &
+  local longest=(./stores ./faults ./commands ./cache ./service)
+  { # databases last, when there are fewer others that need a processor
+    ${GO:-go} test -p=2 -parallel=4 "${plain[@]}" -skip '^TestEmulated$' ./conformance ./scripts ||
+      status=$?
+    ${GO:-go} test -parallel=3 "${plain[@]}" ./sql || status=$?
+    exit "$status"
+  } &
   local others=$!
   # shellcheck disable=SC2046
   ${GO:-go} test -p=2 -parallel=4 "$@" "${longest[@]}" \
-    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|shipping\)$') || status=$?
+    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|sql\|shipping\|etcd\)$') || status=$?
   wait "$others" || status=$?
 }
 
@@ -88,10 +96,18 @@ have() { # image
 case $part in
 usual) usual "$@" ;;
 rest)
-  lowest_versions
+  RATELIMIT_SQL_REST=1 ${GO:-go} test -parallel=4 "${plain[@]}" -skip '^TestMistakes$' ./sql \
+    ./etcd &
+  databases=$!
+  (
+    lowest_versions
+    exit "$status"
+  ) &
+  lowest_of=$! # like those of the databases, these tests mostly wait
   other_servers "$@"
   ${GO:-go} test -parallel=4 "$@" ./shipping || status=$?
-  ${GO:-go} -C ../examples test -parallel=4 "$@" -bench Store -benchtime 1x ./postgres || status=$?
+  wait "$lowest_of" || status=$?
+  wait "$databases" || status=$?
   ;;
 esac
 sleep 1 # for tail

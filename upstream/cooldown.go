@@ -15,6 +15,9 @@ import (
 func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response) {
 	pause, ok := pauseOf(res, time.Now())
 	if !ok {
+		pause, ok = t.bodyPause(ctx, res)
+	}
+	if !ok {
 		pause = t.options.CoolDown(res)
 	}
 	if pause = min(pause, t.options.MaxCoolDown); pause > 0 {
@@ -33,8 +36,7 @@ func afterRefusal(res *http.Response) time.Duration {
 // pauseOf returns for how long no request may be sent according to the answer, or false if it does
 // not say. Retry-After has precedence over quotas.
 func pauseOf(res *http.Response, now time.Time) (pause time.Duration, ok bool) {
-	switch res.StatusCode {
-	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	if refuses(res.StatusCode) {
 		if wait, ok := headers.RetryAfter(res.Header, now); ok {
 			return wait, true
 		}
@@ -50,4 +52,19 @@ func pauseOf(res *http.Response, now time.Time) (pause time.Duration, ok bool) {
 		}
 	}
 	return pause, pause > 0
+}
+
+// bodyPause returns what BodyWait finds in the body of a refusal. It leaves the body as it was.
+func (t *Transport) bodyPause(ctx context.Context, res *http.Response) (time.Duration, bool) {
+	if t.options.BodyWait == nil || !refuses(res.StatusCode) ||
+		res.Header.Get("Content-Encoding") != "" || res.Body == nil || res.Body == http.NoBody {
+		return 0, false
+	}
+	return t.options.BodyWait(res.StatusCode, readAhead(ctx, res))
+}
+
+// refuses reports whether an answer with the status may say how long to wait.
+func refuses(status int) bool {
+	return status == http.StatusForbidden || status == http.StatusTooManyRequests ||
+		status == http.StatusServiceUnavailable
 }

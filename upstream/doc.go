@@ -28,7 +28,7 @@
 //
 // # Cool-down
 //
-// An upstream may refuse all the same, for example because others use the same account. Three kinds
+// An upstream may refuse all the same, for example because others use the same account. Four kinds
 // of answers begin a cool-down, in which no process of the fleet sends a request of the same key:
 //
 //   - Status 403, 429 or 503 with a field that
@@ -38,6 +38,8 @@
 //     the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and Anthropic, and
 //     others. Quotas of calls in flight do not begin a cool-down, and those of 0 units only with
 //     status 429.
+//   - Status 403, 429 or 503 without such fields, and with a body in which [Options.BodyWait] finds
+//     a time.
 //   - Any other answer for which [Options.CoolDown] returns a length: by default a 429 that says no
 //     time.
 //

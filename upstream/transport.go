@@ -46,6 +46,13 @@ type Options struct {
 	// Margin is how much longer the window of each limit is than at the upstream, in whole
 	// microseconds. 0 means DefaultMargin; a negative Margin means no margin.
 	Margin time.Duration
+	// BodyWait returns the time to wait that is only in the body of an answer, or false if it finds
+	// none. It is called after status 403, 429 or 503 if the fields of the answer say no time, with
+	// the first 64 KiB of the body, or with what has arrived when a second is over or the request's
+	// context ends; the caller of RoundTrip waits so long at most, and gets the body whole. It is
+	// not called for a body with a Content-Encoding. It must be safe for concurrent use and must
+	// neither change nor keep the bytes. Nil means that no body is read; see [RetryDelay].
+	BodyWait func(status int, body []byte) (wait time.Duration, ok bool)
 	// CoolDown returns how long no request of the same key is sent after an answer that says no
 	// time to wait; 0 or less means no cool-down. It must be safe for concurrent use and must not
 	// read the body. Nil means DefaultCoolDown after status 429 and none after others.

@@ -467,12 +467,12 @@ func TestCallOfHolds(t *testing.T) {
 	if keys := c.Keys(); !slices.Equal(keys, []string{"a", "a:h", "b", "c", "c:h"}) {
 		t.Errorf("keys %q", keys)
 	}
-	want := []string{ // ID, hold, unit, time-out, Max; args of the log
+	want := []string{ // ID, hold, unit, time-out, Max, charge; args of the log
 		hexOf(1, 7, 5, 7, 0, 7, 1, 4, 8, 1, 1, 1,
-			0, 7, 7, 7, 1_000_000, 7, 65536, 7, 1_000_000, 7, 9, 7, 9, 7, 60_000_000, 7),
+			0, 7, 7, 7, 1_000_000, 7, 65536, 7, 1_000_000, 7, 9, 7, 0, 7, 9, 7, 60_000_000, 7),
 		hexOf(1, 7, 8, 7, 0, 7, 3, 4, 1, 1, 0, 1, 9, 7, 60_000_000, 7),
 		hexOf(1, 7, 28, 7, 0, 7, 4, 4, 8, 1, 1, 1,
-			1<<7, 7, 5, 7, 2_000_000, 7, 131072, 7, 1_000_000, 7, 9, 7, 9, 7, 60_000_000, 7),
+			1<<7, 7, 5, 7, 2_000_000, 7, 131072, 7, 1_000_000, 7, 9, 7, 0, 7, 9, 7, 60_000_000, 7),
 	}
 	for i, arg := range want {
 		if got := fmt.Sprintf("%x", c.Args()[i]); got != arg {

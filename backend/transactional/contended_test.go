@@ -22,15 +22,21 @@ import (
 // latency.
 type rows struct {
 	latency time.Duration
-	deaf    bool                      // to contexts
-	fails   func(method string) error // is called by each, or nil
-	begun   atomic.Int64              // transactions in progress
+	deaf    bool                                     // to contexts
+	failsOn func(method string, keys []string) error // is called by each, or nil
+	ends    func()                                   // is called by Rollback, or nil
+	begun   atomic.Int64                             // transactions in progress
 
-	mu     sync.Mutex
-	most   int64 // transactions at once
-	states map[string][]byte
-	locks  map[string]chan struct{} // a value is a lock that is free
-	frozen chan struct{}            // closed at thaw; nil: it is not frozen
+	transactions, saved atomic.Int64
+	cut                 atomic.Int64 // methods whose context ended
+	numbers             atomic.Int64
+
+	mu       sync.Mutex
+	most     int64 // transactions at once
+	mostKeys int   // of a transaction
+	states   map[string][]byte
+	locks    map[string]chan struct{} // a value is a lock that is free
+	frozen   chan struct{}            // closed at thaw; nil: it is not frozen
 }
 
 func newRows(latency time.Duration) *rows {
@@ -40,14 +46,19 @@ func newRows(latency time.Duration) *rows {
 
 func (r *rows) store(t testing.TB) *transactional.Store {
 	t.Helper()
+	return r.storeWith(t, nil)
+}
+
+func (r *rows) storeWith(t testing.TB, opts *transactional.Options) *transactional.Store {
+	t.Helper()
 	s, err := transactional.New(func(context.Context) (transactional.Tx, error) {
 		r.begin()
-		if err := r.fail("begin"); err != nil {
+		if err := r.fail("begin", nil); err != nil {
 			r.begun.Add(-1)
 			return nil, err
 		}
 		return &rowsTx{rows: r}, nil
-	}, nil)
+	}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +70,25 @@ func (r *rows) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.most = max(r.most, r.begun.Add(1))
+	r.transactions.Add(1)
 }
 
-func (r *rows) fail(method string) error {
-	if r.fails == nil {
+// bounds returns the most transactions at once, and the most keys of one.
+func (r *rows) bounds() (transactions int64, keys int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most, r.mostKeys
+}
+
+func (r *rows) fail(method string, keys []string) error {
+	if r.failsOn == nil {
 		return nil
 	}
-	return r.fails(method)
+	return r.failsOn(method, keys)
 }
+
+// number returns a number that looks random.
+func (r *rows) number() int64 { return r.numbers.Add(1) * 7919 % 1009 }
 
 // freeze stops the database from answering until thaw is called.
 func (r *rows) freeze() (thaw func()) {
@@ -91,6 +113,7 @@ func (r *rows) wait(ctx context.Context, c <-chan struct{}) error {
 	case <-c:
 		return nil
 	case <-ctx.Done():
+		r.cut.Add(1)
 		return ctx.Err()
 	}
 }
@@ -114,6 +137,7 @@ func (r *rows) trip(ctx context.Context, d time.Duration) error {
 
 type rowsTx struct {
 	rows   *rows
+	keys   []string
 	locked []chan struct{}
 	saved  map[string][]byte
 }
@@ -122,7 +146,11 @@ func (tx *rowsTx) Load(
 	ctx context.Context, keys []string,
 ) (states [][]byte, now int64, err error) {
 	r := tx.rows
-	if err := r.fail("load"); err != nil {
+	tx.keys = keys
+	r.mu.Lock()
+	r.mostKeys = max(r.mostKeys, len(keys))
+	r.mu.Unlock()
+	if err := r.fail("load", keys); err != nil {
 		return nil, 0, err
 	}
 	for _, key := range keys {
@@ -149,17 +177,18 @@ func (tx *rowsTx) Load(
 	return states, time.Now().UnixMicro(), nil
 }
 
-func (tx *rowsTx) Save(_ context.Context, key string, state []byte, _ int64) error {
-	if tx.saved == nil {
-		tx.saved = make(map[string][]byte)
+func (tx *rowsTx) Save(_ context.Context, states []transactional.State) error {
+	tx.saved = make(map[string][]byte)
+	for _, s := range states {
+		tx.saved[s.Key] = slices.Clone(s.Bytes)
 	}
-	tx.saved[key] = slices.Clone(state)
-	return nil
+	tx.rows.saved.Add(1)
+	return tx.rows.fail("save", tx.keys)
 }
 
 func (tx *rowsTx) Commit(ctx context.Context) error {
 	r := tx.rows
-	if err := r.fail("commit"); err != nil {
+	if err := r.fail("commit", tx.keys); err != nil {
 		return err
 	}
 	if err := r.trip(ctx, r.latency/2); err != nil {
@@ -174,6 +203,9 @@ func (tx *rowsTx) Commit(ctx context.Context) error {
 }
 
 func (tx *rowsTx) Rollback() {
+	if tx.rows.ends != nil {
+		tx.rows.ends()
+	}
 	tx.rows.begun.Add(-1)
 	for _, lock := range tx.locked {
 		lock <- struct{}{}
@@ -213,15 +245,13 @@ func newBreaker(t *testing.T, s driver.Store) (*layer.Breaker, *ratelimit.Limite
 // decided meanwhile.
 func TestContended(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
-		for _, within := range []time.Duration{15 * time.Millisecond, 300 * time.Millisecond} {
-			t.Run(fmt.Sprintf("deaf=%t/within=%v", deaf, within), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testContended(t, deaf, within) })
-			})
-		}
+		t.Run(fmt.Sprintf("deaf=%t", deaf), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testContended(t, deaf) })
+		})
 	}
 }
 
-func testContended(t *testing.T, deaf bool, within time.Duration) {
+func testContended(t *testing.T, deaf bool) {
 	const long = 4 * time.Second
 	db := newRows(20 * time.Millisecond)
 	db.deaf = deaf
@@ -231,23 +261,25 @@ func testContended(t *testing.T, deaf bool, within time.Duration) {
 	for i := range breakers {
 		b, l := newBreaker(t, db.store(t))
 		breakers[i] = b
-		note := func(res ratelimit.Result, err error) {
-			switch {
-			case res.Allowed:
-				admitted.Add(1)
-			case errors.Is(err, driver.ErrContended):
-				contended.Add(1)
-			}
-			if errors.Is(err, driver.ErrOutcomeUnknown) {
-				unknown.Add(1)
-			}
+		for caller := range 60 {
+			within := []time.Duration{15, 40, 300, 5000}[caller%4] * time.Millisecond
+			flood(&wg, 1, long, func() {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				res, err := l.Allow(ctx, "stranger")
+				switch {
+				case res.Allowed:
+					admitted.Add(1)
+				case errors.Is(err, driver.ErrContended):
+					contended.Add(1)
+				case err != nil && within > time.Second:
+					t.Errorf("within %v: %v", within, err)
+				}
+				if errors.Is(err, driver.ErrOutcomeUnknown) {
+					unknown.Add(1)
+				}
+			})
 		}
-		flood(&wg, 150, long, func() { note(l.Allow(t.Context(), "stranger")) })
-		flood(&wg, 15, long, func() {
-			ctx, cancel := context.WithTimeout(t.Context(), within)
-			defer cancel()
-			note(l.Allow(ctx, "stranger"))
-		})
 		user := 0
 		flood(&wg, 1, long, func() {
 			user++
@@ -258,7 +290,7 @@ func testContended(t *testing.T, deaf bool, within time.Duration) {
 		})
 	}
 	wg.Wait()
-	time.Sleep(time.Second) // until abandoned transactions have ended
+	time.Sleep(time.Second) // until transactions without callers have ended
 	if n := admitted.Load(); n > 10 || n+unknown.Load() < 10 {
 		t.Errorf("%d calls were admitted, %d unknown, want 10", n, unknown.Load())
 	}
@@ -270,21 +302,20 @@ func testContended(t *testing.T, deaf bool, within time.Duration) {
 			t.Errorf("the breaker: %+v", s)
 		}
 	}
-	if n := db.most; n > 6 { // in each process two of the stranger, and one of another key
+	if n, _ := db.bounds(); n > 2 { // one in each process
 		t.Errorf("%d transactions were in progress at once", n)
 	}
 }
 
-// TestContendedSteadily: while more calls with a key arrive than the database decides, it still
-// decides as many as it can. In the order of arrival, each would have its turn just before its time
-// is over.
+// TestContendedSteadily: while more calls arrive than the database decides, it decides as many as
+// it can. In the order of arrival, each would have its turn just before its time is over.
 func TestContendedSteadily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newRows(10 * time.Millisecond).store(t)
+		s := newRows(200 * time.Millisecond).store(t)
 		d := driver.Demand{Key: "k", Algorithm: tenAnHour, N: 1, Op: driver.OpPeek}
 		var wg sync.WaitGroup
 		var decided atomic.Int64
-		for range 5000 {
+		for range 60_000 {
 			wg.Go(func() {
 				if _, err := s.Take(t.Context(), d); err == nil {
 					decided.Add(1)
@@ -292,11 +323,13 @@ func TestContendedSteadily(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(50 * time.Microsecond)
 		}
 		wg.Wait()
-		if n := decided.Load(); n < 1800 { // a peek takes 5 ms
-			t.Errorf("%d calls were decided in 10 s, want about 2,000", n)
+		time.Sleep(time.Second) // until the last transaction has ended
+		// A peek takes 100 ms, so 1,024 calls are decided in that time.
+		if n := decided.Load(); n < 30_000 {
+			t.Errorf("%d calls were decided in 3 s, want about 31,000", n)
 		}
 	})
 }
@@ -422,14 +455,43 @@ func TestFrozenIsOutage(t *testing.T) {
 	}
 }
 
-// TestHungTransaction: transactions that hang, such as on broken connections, keep their key from
-// others for no longer than two timeouts.
+// TestFrozenRollback: a database that freezes after it has answered, and before the transaction has
+// ended, is an outage too.
+func TestFrozenRollback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newRows(20 * time.Millisecond)
+		db.ends = func() { time.Sleep(970 * time.Millisecond) }
+		var loads atomic.Int64
+		db.failsOn = func(method string, _ []string) error {
+			if method == "load" && loads.Add(1) > 1 {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		}
+		s := db.store(t)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				d := driver.Demand{Key: "k", Algorithm: tenAnHour, N: 1}
+				if _, err := s.Take(t.Context(), d); driver.IsOutage(err) != (i > 0) {
+					t.Errorf("call %d: %v, want an outage of all but the first", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(9 * time.Second) // until the transactions have ended
+	})
+}
+
+// TestHungTransaction: a transaction that hangs, such as on a broken connection, keeps its key from
+// others for no longer than the timeout.
 func TestHungTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newRows(time.Millisecond), make(chan struct{})
 		var loads atomic.Int64
-		db.fails = func(method string) error {
-			if method == "load" && loads.Add(1) <= 2 {
+		db.failsOn = func(method string, _ []string) error {
+			if method == "load" && loads.Add(1) == 1 {
 				<-hang
 			}
 			return nil
@@ -445,7 +507,6 @@ func TestHungTransaction(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		time.Sleep(500 * time.Millisecond)
 		if res, err := s.Take(t.Context(), d); err != nil || res.Remaining != 9 {
 			t.Errorf("%+v, %v", res, err)
 		}
@@ -463,7 +524,7 @@ func TestBusyDatabase(t *testing.T) {
 	busy := fmt.Errorf("%w: lock timeout", driver.ErrContended)
 	for _, method := range []string{"begin", "load", "commit"} {
 		db := newRows(0)
-		db.fails = func(m string) error {
+		db.failsOn = func(m string, _ []string) error {
 			if m == method {
 				return busy
 			}

@@ -108,25 +108,31 @@ func (db *database) name(key string) string {
 	return key
 }
 
-func (t *transaction) Save(_ context.Context, key string, state []byte, expires int64) error {
+func (t *transaction) Save(_ context.Context, states []transactional.State) error {
+	for _, s := range states {
+		t.put(s)
+	}
+	return t.db.save
+}
+
+func (t *transaction) put(s transactional.State) {
 	switch t.db.mistake {
 	case "cuts states":
-		state = state[:min(100, len(state))]
+		s.Bytes = s.Bytes[:min(100, len(s.Bytes))]
 	case "expires early":
-		expires -= time.Millisecond.Microseconds()
+		s.Expires -= time.Millisecond.Microseconds()
 	case "keeps what is deleted":
-		if len(state) == 0 {
-			return t.db.save
+		if len(s.Bytes) == 0 {
+			return
 		}
 	case "inserts only":
 		t.db.memory.Lock()
 		defer t.db.memory.Unlock()
-		if _, ok := t.db.rows[key]; ok {
-			return t.db.save
+		if _, ok := t.db.rows[s.Key]; ok {
+			return
 		}
 	}
-	t.saved[t.db.name(key)] = row{bytes.Clone(state), expires}
-	return t.db.save
+	t.saved[t.db.name(s.Key)] = row{bytes.Clone(s.Bytes), s.Expires}
 }
 
 func (t *transaction) Commit(context.Context) error {

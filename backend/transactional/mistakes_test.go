@@ -18,8 +18,8 @@ func TestMistakes(t *testing.T) {
 		t.Skip("this is the process of a mistake")
 	}
 	for mistake, rule := range map[string]string{
-		"no lock":                            "concurrency/count",
-		"lock after read":                    "concurrency/count",
+		"no lock":                            "concurrency/count-two-clients",
+		"lock after read":                    "concurrency/count-two-clients",
 		"clock in milliseconds":              "clock/epoch",
 		"states in another order":            "takeall/state",
 		"ignores case":                       "identity/similar-keys",

@@ -9,44 +9,47 @@
 package transactional
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit/backend/internal/detached"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
-// A Tx is one transaction. It decides one call of the store. Its methods are called one after the
-// other: Load, Save for each state to be written, then Commit if there was a Save, and always
-// Rollback at the end, all in one goroutine, which is not the caller's. If begin (see [New]), Load
-// or Save fails, the call returns an error that wraps [driver.ErrUnavailable] and that error. If a
-// lock of a key is not free in time, or the database has rolled back because of another transaction
-// with the key, let the error wrap [driver.ErrContended], so that it is no outage. Errors must not
+// A Tx is one transaction, which decides the calls that have arrived while another one ran. Its
+// methods are called one after the other: Load, then Save and Commit if a state is to be written,
+// and always Rollback at the end, all in one goroutine, which is not a caller's. Errors must not
 // contain keys or passwords.
+//
+// If Load or Save fails, calls with other keys are decided in transactions of their own, and those
+// that fail again return an error that wraps [driver.ErrUnavailable] and that error. If a lock of a
+// key is not free in time, or the database has rolled back because of another transaction with the
+// key, let the error wrap [driver.ErrContended], so that it is no outage.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
 	// reads the clock, in microseconds since the Unix epoch. All processes that share the database
 	// must use the same clock, so use the server's.
 	//
-	// The keys are sorted and distinct, so transactions that lock them in order do not deadlock. If
-	// a lock is a number, such as a hash of the key, lock in the order of the numbers. Keys are
-	// those of [driver.Demand.StoredKey]: at most 250 bytes of printable ASCII, to be compared
-	// byte by byte. Read the clock last: a decision that waited for a lock must not use a time from
-	// before the wait.
+	// There are at most 256 keys, sorted and distinct, so transactions that lock them in order do
+	// not deadlock. If a lock is a number, such as a hash of the key, lock in the order of the
+	// numbers. Keys are those of [driver.Demand.StoredKey]: at most 250 bytes of printable ASCII,
+	// to be compared byte by byte. Read the clock last: a decision that waited for a lock must not
+	// use a time from before the wait. [LockWait] returns how long to wait for locks.
 	//
 	// The states may be memory of the database that is valid until the transaction ends: the
 	// package copies them. A slice of another length than keys, or a now that is not between 0 and
-	// the year 2112, fails the call.
+	// the year 2112, fails the calls.
 	Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error)
 
-	// Save stores state for a key of Load, and forgets it no sooner than expires, on the clock of
-	// Load. An empty state may be deleted instead. Save must not keep state after it returns.
-	Save(ctx context.Context, key string, state []byte, expires int64) error
+	// Save stores states, of different keys of Load and sorted by key. It must not keep their Bytes
+	// after it returns.
+	Save(ctx context.Context, states []State) error
 
 	// Commit makes what was saved durable. After an error the outcome is unknown, unless the error
 	// wraps [driver.ErrUnavailable]: then the server has reported that nothing was saved.
@@ -57,20 +60,32 @@ type Tx interface {
 	Rollback()
 }
 
+// A State is to be stored under a key of Load.
+type State struct {
+	Key     string
+	Bytes   []byte // if empty, the state may be deleted instead
+	Expires int64  // it may be forgotten from then on, in µs on the clock of Load
+}
+
 // Options are the options of a [Store]. The zero value is ready for use.
 type Options struct {
 	// Timeout is how long a decision may take, the wait for other calls and for locks included.
 	// Zero means a second. A context may end it sooner.
 	Timeout time.Duration
+	// Transactions is how many may run at once, those of different keys. Zero means 1, which is
+	// right for a database with one lock. With more of them fewer keys wait for the lock of another
+	// key, but each transaction decides fewer calls.
+	Transactions int
 	// Now is used instead of the clock that Load returns, for tests. It returns microseconds since
 	// the Unix epoch.
 	Now func() int64
 }
 
 const (
-	defaultTimeout = time.Second
-	maxAbandoned   = 1024    // transactions in progress whose callers no longer wait
-	endOfTime      = 1 << 52 // µs, in 2112
+	defaultTimeout   = time.Second
+	maxHung          = 64 // transactions that take longer than the timeout
+	mostTransactions = maxHung
+	endOfTime        = 1 << 52 // µs, in 2112
 )
 
 // Store is a store on a database. All methods are safe for concurrent use.
@@ -78,38 +93,44 @@ type Store struct {
 	begin   func(context.Context) (Tx, error)
 	timeout time.Duration
 	now     func() int64 // or nil
-	calls   detached.Calls
-	queue   queue
+	seed    maphash.Seed
+	lanes   []lane
+	hung    atomic.Int64
 	closed  atomic.Bool
 }
 
 var _ driver.Store = (*Store)(nil)
 
-// New returns a store that begins a transaction for each call. An error wraps
-// [driver.ErrInvalid].
+// New returns a store on the transactions that begin begins. An error wraps [driver.ErrInvalid].
 //
-// A Tx may ignore its context: a call still returns in time, and a transaction that has not reached
-// Commit by then is rolled back when its method returns. While 1,024 such transactions are in
-// progress, further calls return [driver.ErrUnavailable] at once.
+// Calls that arrive while a transaction runs are decided together in the next one, in the order of
+// arrival. If more wait than it has room for, those go first that have waited for less than half of
+// their time. With several Transactions a hash of the key says which one decides a call.
 //
-// Of the calls with one key at most two have a transaction at a time, beside abandoned ones that
-// hang, and the others wait in the store. If a call is not decided in time, its error is
-// [driver.ErrContended] if the database has answered another call with its key in the second half
-// of that time; otherwise it is an outage.
+// A Tx may ignore its context: a call still returns in time, and is not recorded later if its error
+// says so. While 64 transactions take longer than Timeout, calls return [driver.ErrUnavailable] at
+// once. If a call is not decided in time, its error is [driver.ErrContended] if the database has
+// answered others in the second half of that time; else it is an outage.
 func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{begin: begin, timeout: opts.Timeout, now: opts.Now,
-		calls: detached.Calls{Max: maxAbandoned, Prefix: "transaction"}}
-	switch {
+	s := &Store{begin: begin, timeout: cmp.Or(opts.Timeout, defaultTimeout), now: opts.Now,
+		seed: maphash.MakeSeed()}
+	switch n := cmp.Or(opts.Transactions, 1); {
 	case begin == nil:
 		return nil, fmt.Errorf("%w options: transactional: begin is nil", driver.ErrInvalid)
 	case s.timeout < 0:
 		return nil, fmt.Errorf("%w options: transactional: Timeout %v is negative",
 			driver.ErrInvalid, s.timeout)
-	case s.timeout == 0:
-		s.timeout = defaultTimeout
+	case n < 0 || n > mostTransactions:
+		return nil, fmt.Errorf("%w options: transactional: Transactions %d is not from 0 to %d",
+			driver.ErrInvalid, n, mostTransactions)
+	default:
+		s.lanes = make([]lane, n)
+	}
+	for i := range s.lanes {
+		s.lanes[i].store = s
 	}
 	return s, nil
 }
@@ -140,41 +161,26 @@ func (s *Store) TakeAll(
 	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
-	results, err := s.run(ctx, slices.Clone(ds)) // an abandoned transaction still reads them
+	results, err := s.run(ctx, slices.Clone(ds)) // a transaction may read them for longer
 	copy(out, results)
 	return err
 }
 
-// run decides ds when it is their turn, in a goroutine of its own. It stops waiting when the time
-// is over.
-func (s *Store) run(
-	ctx context.Context, ds []driver.Demand,
-) ([]driver.Result, error) {
+func (s *Store) run(ctx context.Context, ds []driver.Demand) ([]driver.Result, error) {
 	if s.closed.Load() {
 		return nil, fmt.Errorf("transactional: %w", driver.ErrClosed)
 	}
-	if err := s.calls.Full(); err != nil {
-		return nil, fmt.Errorf("transactional: %w", err)
+	c := newCall(ctx, ds, s.timeout)
+	l := &s.lanes[maphash.String(s.seed, c.keys[0])%uint64(len(s.lanes))]
+	err := l.enter(c)
+	if err == nil {
+		err = c.wait(ctx, s.timeout)
 	}
-	t := newTransaction(s, ds)
-	waited, err := t.turn.wait(ctx, s.timeout)
-	if err != nil {
-		err = fmt.Errorf("%w: calls with the same key did not end in time: %w",
-			driver.ErrUnavailable, err)
-	} else if _, err = detached.Do(ctx, &s.calls, s.timeout-waited, t.run); err == nil {
-		return t.results, nil
+	if err == nil {
+		return c.results, nil
 	}
-	if t.phase.CompareAndSwap(waiting, abandoned) {
-		t.turn.leave(false)
-	} else {
-		// A method of the Tx may hang for long although the database answers other calls.
-		time.AfterFunc(s.timeout, func() { t.turn.leave(false) })
-		if !t.phase.CompareAndSwap(pending, abandoned) {
-			err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
-		}
-	}
-	over := deadline.Passed(ctx) || time.Since(t.turn.began) >= s.timeout
-	if over && driver.IsOutage(err) && t.turn.contended() {
+	if late := deadline.Passed(ctx) || time.Since(c.began) >= s.timeout; late &&
+		driver.IsOutage(err) && l.answeredSince(c.began) {
 		err = fmt.Errorf("%w: %w", driver.ErrContended, err)
 	}
 	return nil, fmt.Errorf("transactional: %w", err)

@@ -88,6 +88,12 @@ func TestInvalidOptions(t *testing.T) {
 	if !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a negative Timeout: %v", err)
 	}
+	for _, n := range []int{-1, 65} {
+		_, err := transactional.New(newDatabase().tx, &transactional.Options{Transactions: n})
+		if !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%d Transactions: %v", n, err)
+		}
+	}
 }
 
 // TestErrors: a failure before Commit records nothing and is ErrUnavailable. A failure of Commit is
@@ -255,30 +261,31 @@ func TestDemandsAreCopied(t *testing.T) {
 	})
 }
 
-// TestAbandonedAreBounded: the number of abandoned transactions is bounded; further calls fail.
-func TestAbandonedAreBounded(t *testing.T) {
+// TestHungAreBounded: while many transactions hang, calls fail at once.
+func TestHungAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
 		db.beforeLoad = func() { <-hang }
-		store := newStore(t, db, nil)
+		store := newStore(t, db, &transactional.Options{Transactions: 64})
 		on := func(key int) driver.Demand {
 			return driver.Demand{Key: fmt.Sprint("k", key), Algorithm: hourly, N: 1}
 		}
-		for i := range 1024 {
-			go store.Take(t.Context(), on(i/2))
+		for i := range 4096 {
+			go store.Take(t.Context(), on(i))
 		}
 		time.Sleep(1500 * time.Millisecond)
-		for _, key := range []int{0, -1} { // one of theirs, and another
-			began := time.Now()
-			_, err := store.Take(t.Context(), on(key))
-			if took := time.Since(began); took > 0 || !driver.IsOutage(err) {
-				t.Errorf("%v after %v", err, took)
-			}
+		began := time.Now()
+		_, err := store.Take(t.Context(), on(0))
+		if took := time.Since(began); took > 0 || !driver.IsOutage(err) {
+			t.Errorf("%v after %v", err, took)
 		}
 		close(hang)
 		synctest.Wait()
 		if n := used(t, db); n != 0 {
 			t.Errorf("%d units are recorded", n)
+		}
+		if _, err := take(t, store); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -8,8 +8,11 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/command"
 
 	_ "github.com/truewindow/ratelimit/backend/memory"
+	_ "github.com/truewindow/ratelimit/backend/mysql"
+	_ "github.com/truewindow/ratelimit/backend/postgres"
 	_ "github.com/truewindow/ratelimit/backend/redis"
 	_ "github.com/truewindow/ratelimit/backend/rueidis"
+	_ "github.com/truewindow/ratelimit/backend/sqlite"
 	_ "github.com/truewindow/ratelimit/backend/valkey"
 )
 

@@ -13,7 +13,8 @@
   };
   const words = {
     undecided: "undecided", cached: "from the cache", local: "local", open: "by the policy",
-    warned: "warned", stricter: "refused only here", looser: "admitted only here",
+    here: "decided here", warned: "warned", stricter: "refused only here",
+    looser: "admitted only here",
   };
   const notes = (view) => Object.keys(words).filter((k) => view[k])
     .flatMap((k) => [element("span", view[k] + " " + words[k]), " "]);

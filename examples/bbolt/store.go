@@ -16,7 +16,7 @@ var bucket = []byte("ratelimit")
 
 type tx struct{ *bbolt.Tx }
 
-// New returns a store on db. A transaction locks the whole file.
+// New returns a store on db. A transaction locks the whole file, so one at a time is best.
 func New(db *bbolt.DB, opts *transactional.Options) (*transactional.Store, error) {
 	return transactional.New(func(context.Context) (transactional.Tx, error) {
 		t, err := db.Begin(true)
@@ -33,9 +33,14 @@ func (t tx) Load(_ context.Context, keys []string) (states [][]byte, now int64, 
 	return states, time.Now().UnixMicro(), err
 }
 
-func (t tx) Save(_ context.Context, key string, state []byte, expires int64) error {
-	value := append(binary.BigEndian.AppendUint64(nil, uint64(expires)), state...)
-	return t.Bucket(bucket).Put([]byte(key), value)
+func (t tx) Save(_ context.Context, states []transactional.State) error {
+	for _, s := range states {
+		value := append(binary.BigEndian.AppendUint64(nil, uint64(s.Expires)), s.Bytes...)
+		if err := t.Bucket(bucket).Put([]byte(s.Key), value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t tx) Commit(context.Context) error { return t.Tx.Commit() }

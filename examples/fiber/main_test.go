@@ -20,7 +20,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-func serve(t *testing.T, app *fiber.App) (url string) {
+func serve(t testing.TB, app *fiber.App) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {

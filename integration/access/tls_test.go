@@ -179,6 +179,7 @@ func serveOverTLS(
 			t.Errorf("%s without the authority: got status %d, want 503: %s", scheme, status, body)
 		}
 		trusting := daemon.Start(t, bin, url(right, "&tls-ca="+ca), "--on-failure=closed")
+		trusting.AwaitStore(t, "marked-key") // a busy machine may not connect within a dial's time
 		status, body, _ = trusting.Post(t, "/v1/decide", "marked-key")
 		if status != http.StatusOK {
 			t.Errorf("%s with the authority: got status %d, want 200: %s", scheme, status, body)
@@ -186,6 +187,7 @@ func serveOverTLS(
 		t.Run(scheme+" and the system's authorities", func(t *testing.T) {
 			t.Setenv("SSL_CERT_FILE", ca)
 			trusting := daemon.Start(t, bin, url(right, ""), "--on-failure=closed")
+			trusting.AwaitStore(t, "marked-key")
 			if status, body, _ := trusting.Post(t, "/v1/decide",
 				"marked-key"); status != http.StatusOK {
 				t.Errorf("got status %d, want 200: %s", status, body)

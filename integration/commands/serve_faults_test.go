@@ -29,24 +29,36 @@ func TestServeHoldsInFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
 	bin := daemon.Build(t)
 	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {
-		storm := &holdStorm{
-			t: t, server: servers.Start(t, image), key: freshKey(t),
-			client: &http.Client{Timeout: 10 * time.Second},
-			seed:   rand.Uint64(),
+		for range 3 { // a machine that is too busy proves nothing
+			if holdInFaults(t, bin, image) {
+				return
+			}
 		}
-		t.Logf("seed %d", storm.seed)
-		for range 3 {
-			storm.start(bin)
-		}
-		var wg sync.WaitGroup
-		for i := range 4 * stormCalls {
-			wg.Go(func() { storm.work(rand.New(rand.NewPCG(storm.seed, uint64(i)+1))) })
-		}
-		storm.disturb(bin)
-		storm.over.Store(true)
-		wg.Wait()
-		storm.judge()
+		t.Error("no request failed, or no call was abandoned: this test proves nothing")
 	})
+}
+
+// holdInFaults reports whether it has proved what it is about.
+func holdInFaults(t *testing.T, bin, image string) bool {
+	storm := &holdStorm{
+		t: t, server: servers.Start(t, image), key: freshKey(t),
+		client: &http.Client{Timeout: 10 * time.Second},
+		seed:   rand.Uint64(),
+	}
+	t.Logf("seed %d", storm.seed)
+	for range 3 {
+		storm.start(bin)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 * stormCalls {
+		wg.Go(func() { storm.work(rand.New(rand.NewPCG(storm.seed, uint64(i)+1))) })
+	}
+	storm.disturb(bin)
+	storm.over.Store(true)
+	wg.Wait()
+	storm.judge()
+	return storm.failed.Load() > 0 && storm.abandon.Load() > 0 &&
+		storm.repeated.Load() >= 2*storm.settled.Load()
 }
 
 const (
@@ -261,8 +273,5 @@ func (s *holdStorm) judge() {
 	if charged > stormMoney+s.beyond.Load() {
 		t.Errorf("%d units are charged, want at most %d and a debt of %d",
 			charged, stormMoney, s.beyond.Load())
-	}
-	if s.failed.Load() == 0 || s.abandon.Load() == 0 || s.repeated.Load() < 2*s.settled.Load() {
-		t.Error("no request failed, or no call was abandoned: this test proves nothing")
 	}
 }

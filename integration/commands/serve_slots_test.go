@@ -15,7 +15,7 @@ import (
 
 // TestServeSlots: on a cluster, limits whose keys are in several slots are decided one by one, and
 // the log says so at the start and a metric counts it. With a tag that the keys share they are
-// decided together.
+// decided together. Both is so with hashed keys too.
 func TestServeSlots(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
@@ -29,12 +29,22 @@ limits:
 	}
 	store := "redis+cluster://" +
 		strings.Join(servers.StartCluster(t, servers.Newest()).Addrs(), ",") + "?timeout=5s"
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("the secret of keys of these tests"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		store    string
+		secret   string
 		oneByOne bool
-	}{{store + "&prefix=apart:", true}, {store + "&prefix=together:&tag=/", false}} {
+	}{
+		{store + "&prefix=apart:", "", true},
+		{store + "&prefix=together:&tag=/", "", false},
+		{store + "&prefix=apart-hashed:", secret, true},
+		{store + "&prefix=together-hashed:&tag=%2F", secret, false},
+	} {
 		d := daemon.Start(t, daemon.Build(t), "--config="+file, "--store="+tt.store,
-			"--on-failure=closed")
+			"--on-failure=closed", "--key-secret-file="+tt.secret)
 		const body = `{"descriptor":{"tenant":"acme","user":%q}}`
 		for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 			status, answer, _ := d.PostJSON(t, "/v1/decide", fmt.Sprintf(body, "bob"))

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,9 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 	} else if c.several != "" {
 		except["takeall-keys"] = c.several
 	}
+	if c.layers {
+		maps.Copy(except, clients.ExceptInLayers)
+	}
 	volume := lib.Name == "go-redis" && c.name == "keys" || lib.Name == "rueidis" && onlyOne()
 	if c.slow || !depth.Full && !volume {
 		for rule := range strings.FieldsSeq(volumeRules) {
@@ -148,9 +152,9 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 			return lib.Client(t, dial).NewStore(t, &opts)
 		}
 		if c.layers {
-			h.Store = inLayers(t, h.Store)
+			h.Store = clients.InLayers(t, h.Store)
 			second := h.Second
-			h.Second = func(t testing.TB) driver.Store { return inLayers(t, second(t)) }
+			h.Second = func(t testing.TB) driver.Store { return clients.InLayers(t, second(t)) }
 		}
 		return h
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})

@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	nginx = "nginx:1"
-	caddy = "caddy:2"
+	nginx   = "nginx:1"
+	caddy   = "caddy:2"
+	haproxy = "haproxy:3.0"
 
 	limit = 5
 )
@@ -47,12 +48,18 @@ func serve(t *testing.T, h http.Handler) (addr string) {
 // configurations has the configurations of proxies.
 var configurations = filepath.Join(servers.Module, "deploy/proxies")
 
-// readConfiguration returns a file of configurations.
+// lua stands before the script in the configuration of HAProxy.
+const lua = "\n# haproxy.lua\n"
+
+// readConfiguration returns a file of configurations, that of HAProxy with its script.
 func readConfiguration(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(configurations, file))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if file == "haproxy.cfg" {
+		return string(text) + lua + readConfiguration(t, "haproxy.lua")
 	}
 	return string(text)
 }
@@ -73,12 +80,13 @@ func startWith(t *testing.T, image, file string, names *strings.Replacer) *serve
 // startText is start with a configuration itself, which has a name.
 func startText(t *testing.T, image, name, config string) *servers.Other {
 	t.Helper()
-	path := "/etc/nginx/nginx.conf"
-	if image == caddy {
-		path = "/etc/caddy/Caddyfile"
+	path := map[string]string{nginx: "/etc/nginx/nginx.conf", caddy: "/etc/caddy/Caddyfile",
+		haproxy: "/usr/local/etc/haproxy/haproxy.cfg"}[image]
+	files := map[string]string{path: config}
+	if image == haproxy { // two files in one text
+		files[path], files["/usr/local/etc/haproxy/haproxy.lua"], _ = strings.Cut(config, lua)
 	}
-	proxy := servers.StartOther(t, image,
-		map[string]string{path: config})
+	proxy := servers.StartOther(t, image, files)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := servers.Poll(ctx, func() (bool, error) {

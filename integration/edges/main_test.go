@@ -1,5 +1,6 @@
-// Package edges tests HTTP servers with third-party programs: limits by client address behind nginx
-// and Caddy, with curl as the client, and limits that two processes share, under a load generator.
+// Package edges tests HTTP servers with third-party programs: limits by client address behind
+// nginx, Caddy and HAProxy, with curl as the client, and limits that two processes share, under a
+// load generator.
 package edges
 
 import (

@@ -30,6 +30,7 @@ var askingProxies = []asking{
 	{nginx, "nginx-service.conf", http.StatusServiceUnavailable, true},
 	{nginx, "nginx-auth.conf", http.StatusServiceUnavailable, true},
 	{nginx, "ingress-nginx.yaml", http.StatusInternalServerError, false},
+	{haproxy, "haproxy.cfg", http.StatusServiceUnavailable, true},
 	{caddy, "Caddyfile.service", http.StatusGatewayTimeout, false},
 	{caddy, "Caddyfile.fields", http.StatusGatewayTimeout, false},
 	{caddy, "Caddyfile.auth", http.StatusGatewayTimeout, false},
@@ -202,6 +203,18 @@ func TestFrozenLimiter(t *testing.T) {
 		if passed.Load() != 5 || accepted.Load() == 0 {
 			t.Errorf("the frozen daemon was asked %d times, the other answered %d, want 5",
 				accepted.Load(), passed.Load())
+		}
+	})
+	t.Run("a script that fails", func(t *testing.T) {
+		t.Parallel()
+		app, passed := counting(t)
+		text := readConfiguration(t, "haproxy.cfg")
+		failing := strings.Replace(text, "core.httpclient()", "core.nothing()", 1)
+		p := startText(t, haproxy, "failing", strings.NewReplacer("app:8080", app,
+			"limits:8080", app).Replace(failing))
+		getEach(t, "http://"+p.IP+"/page", 1, http.StatusServiceUnavailable)
+		if text == failing || passed.Load() != 0 {
+			t.Errorf("%d requests passed", passed.Load())
 		}
 	})
 	t.Run("open", func(t *testing.T) {

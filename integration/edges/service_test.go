@@ -57,11 +57,12 @@ func protect(t *testing.T, image, file string) *protected {
 	return p
 }
 
-// TestService: behind nginx and Caddy, the service admits exactly its limits of requests that come
-// at the same time, by header and by path, and clients are told what remains.
+// TestService: behind nginx, Caddy and HAProxy, the service admits exactly its limits of requests
+// that come at the same time, by header and by path, and clients are told what remains.
 func TestService(t *testing.T) {
 	for file, image := range map[string]string{
 		"nginx-service.conf": nginx, "Caddyfile.service": caddy, "Caddyfile.fields": caddy,
+		"haproxy.cfg": haproxy,
 	} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
@@ -188,22 +189,26 @@ func forged(path string) [][]string {
 
 // invalid are targets that a proxy itself refuses with 400.
 var invalid = map[string][]string{
-	nginx: {"/chat%00", "/chat%zz", "/chat%"},
-	caddy: {"/chat%zz", "/chat%"},
+	nginx:   {"/chat%00", "/chat%zz", "/chat%"},
+	caddy:   {"/chat%zz", "/chat%"},
+	haproxy: {"/chat#free", "/chat\x80", "http://other.example/chat"}, // another host than Host
+}
+
+// spellings are targets by which an application may find /chat.
+var spellings = []string{
+	"/chat", "/chat/", "//chat", "/x/../chat", "/./chat", "/%63hat", "/chat?x=%zz",
+	"/chat?/free", "/chat;x", "/chat%00", "/chat%zz", "/chat%ff", "/chat#free", "/chat%23",
+	"/chat\\..\\free", "http://other.example/chat", "/%2e/chat", "/x/%2e%2e/chat", "/chat%2f",
+	"/%2fchat", "/chat/..%2ffree", "/free/..%2fchat", "/free%2f..%2fchat",
+	"/free/%2e%2e%2fchat", "/free/..;/chat", "/free;/../chat", `/free\..\chat`,
+	"/free%5c..%5cchat", "/%2563hat", "/free/%252e%252e/chat", "//free/chat",
+	"/free/..%252fchat",
+	"/chat\x80", "/chat|", `/chat"`, "/chat%", "/chat[", "/chat^`{}",
 }
 
 // spellings: no spelling of a path that is used up gets through to the application.
 func (p *protected) spellings(t *testing.T) {
-	for _, target := range []string{
-		"/chat", "/chat/", "//chat", "/x/../chat", "/./chat", "/%63hat", "/chat?x=%zz",
-		"/chat?/free", "/chat;x", "/chat%00", "/chat%zz", "/chat%ff", "/chat#free", "/chat%23",
-		"/chat\\..\\free", "http://other.example/chat", "/%2e/chat", "/x/%2e%2e/chat", "/chat%2f",
-		"/%2fchat", "/chat/..%2ffree", "/free/..%2fchat", "/free%2f..%2fchat",
-		"/free/%2e%2e%2fchat", "/free/..;/chat", "/free;/../chat", `/free\..\chat`,
-		"/free%5c..%5cchat", "/%2563hat", "/free/%252e%252e/chat", "//free/chat",
-		"/free/..%252fchat",
-		"/chat\x80", "/chat|", `/chat"`, "/chat%", "/chat[", "/chat^`{}",
-	} {
+	for _, target := range spellings {
 		for _, method := range []string{"GET", "OPTIONS"} {
 			before := p.passed.Load()
 			status, limits, err := raw(p.proxy.IP+":80", method, target)

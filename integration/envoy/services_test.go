@@ -92,11 +92,16 @@ func dial(t testing.TB, addr string, pid int) *service {
 	s := &service{rls.NewRateLimitServiceClient(conn), conn, addr, pid}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := s.ShouldRateLimit(ctx, call("none", of("a", "b")),
-		grpc.WaitForReady(true)); err != nil {
-		t.Fatalf("the service does not answer: %v", err)
+	for {
+		_, err := s.ShouldRateLimit(ctx, call("none", of("a", "b")), grpc.WaitForReady(true))
+		switch {
+		case err == nil:
+			return s
+		case ctx.Err() != nil || os.Getenv("CONFIG_TYPE") == "": // else none came yet by xDS
+			t.Fatalf("the service does not answer: %v", err)
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return s
 }
 
 // call returns a request.

@@ -351,6 +351,9 @@ func TestRefuseWhileConnecting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for p.Stats().Accepted < 2 { // else the fault could refuse one of these
+		time.Sleep(time.Millisecond)
+	}
 	p.Set(Fault{Kind: Refuse, Times: 1})
 	if p.enter(&link{proxy: p, client: client, server: server, gone: make(chan struct{})}) {
 		t.Error("the connection runs, want it refused")

@@ -40,10 +40,10 @@ func TestShortDeadlines(t *testing.T) {
 			// The limit is used up, and the server is healthy.
 			key := servers.FreshKey(t)
 			patient := c.NewStore(t, &serverstore.Options{Timeout: clients.Patient})
-			if res, err := twoAnHour(t, patient).AllowN(t.Context(), key, 2); err != nil ||
-				!res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
+			servers.Within(t, func() bool {
+				_, err := twoAnHour(t, patient).AllowN(t.Context(), key, 2)
+				return err == nil // the outcome of an earlier one may be unknown on a busy machine
+			}, "the limit is not used up")
 			var admitted atomic.Int64
 			hasty(25, 20,
 				func(i int) time.Duration { return time.Duration(i%10) * 10 * time.Microsecond },

@@ -604,6 +604,7 @@ func TestWatch(t *testing.T) {
 			Hits: 7}},
 		"degraded": layer.DegradedStats{Unavailable: true, Local: 8},
 		"breaker":  layer.BreakerStats{State: layer.BreakerOpen, Opened: 9},
+		"leased":   layer.LeasedStats{Keys: 10, Taken: 11},
 		"none":     nil,
 	} {
 		if err := m.Watch(name, func() any { return stats }); err != nil {
@@ -623,6 +624,8 @@ func TestWatch(t *testing.T) {
 		"ratelimit.breaker.state{state=open,store=breaker}":   1,
 		"ratelimit.breaker.state{state=closed,store=breaker}": 0,
 		"ratelimit.breaker.opened{store=breaker}":             9,
+		"ratelimit.lease.keys{store=leased}":                  10,
+		"ratelimit.lease.units.taken{store=leased}":           11,
 	} {
 		if n, ok := got[name]; !ok || n != want {
 			t.Errorf("%s: %v, want %v", name, n, want)
@@ -716,7 +719,7 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 	o.Err = ratelimit.ErrUnavailable
 	m.Observe(t.Context(), o)
 	for i, stats := range []any{memorystore.Stats{}, serverstore.Stats{}, layer.DegradedStats{},
-		layer.BreakerStats{}} {
+		layer.BreakerStats{}, layer.LeasedStats{}} {
 		if err := m.Watch(fmt.Sprint(i), func() any { return stats }); err != nil {
 			t.Fatal(err)
 		}

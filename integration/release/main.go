@@ -5,8 +5,8 @@
 //
 // It makes a module proxy of the published modules as they are in the tree, with the version that
 // they require of each other. Then it installs the commands from the proxy, compares each module's
-// go.mod and go.sum with what "go mod tidy" would write, compiles each outside the workspace, and
-// looks at what modules that import them have to require.
+// go.mod and go.sum with what "go mod tidy" would write, compiles each outside the workspace with
+// the versions that it requires, and looks at what modules that import them have to require.
 package main
 
 import (
@@ -26,7 +26,8 @@ const (
 )
 
 // published are the folders of the modules.
-var published = []string{".", "otellimit", "grpclimit", "cmd"}
+var published = []string{".", "otellimit", "grpclimit", "connectlimit", "mcplimit",
+	"backend/mysql", "backend/postgres", "backend/sqlite", "cmd"}
 
 func main() {
 	if err := check(); err != nil {
@@ -98,7 +99,8 @@ func (t *tool) install(version string) error {
 }
 
 // tidy compares the go.mod and go.sum files of a module with those that "go mod tidy" writes, but
-// for the sums of the modules of the tree, and compiles its packages and tests.
+// for the sums of the modules of the tree, and compiles its packages and tests, those of the root
+// for 32 bits too.
 func (t *tool) tidy(dir string) error {
 	from, to := filepath.Join(root, dir), filepath.Join(t.work, "tidy", filepath.Base(dir))
 	if err := copyModule(to, from); err != nil {
@@ -112,8 +114,12 @@ func (t *tool) tidy(dir string) error {
 			return fmt.Errorf("%s of %s is not tidy: it should be\n%s", name, from, want)
 		}
 	}
-	_, err := t.run(to, "vet", "./...")
-	return err
+	if dir == "." {
+		if err := t.checkTypes(to, "GOARCH=386"); err != nil {
+			return err
+		}
+	}
+	return t.checkTypes(to)
 }
 
 // lines returns the lines of a file that are not sums of the modules of the tree.
@@ -171,15 +177,20 @@ func (t *tool) weights(version string) error {
 		bound    int
 		packages string // below the root
 	}{
-		{0, "/ /algorithm /backend /backend/memory /backend/transactional /clientip /conformance " +
-			"/dashboard /driver /edge /httplimit /httplimit/headers /httplimit/problem /layer " +
-			"/shadow /topkeys /upstream"},
+		{0, "/ /algorithm /backend /backend/memory /backend/sql /backend/transactional /clientip " +
+			"/conformance /dashboard /driver /edge /httplimit /httplimit/headers " +
+			"/httplimit/problem /layer /shadow /topkeys /upstream"},
 		{20, "/backend/redis"},
 		{14, "/backend/rueidis"},
 		{14, "/backend/valkey"},
+		{4, "/backend/mysql"},
+		{26, "/backend/postgres"},
+		{50, "/backend/sqlite"},
 		{14, "/grpclimit"},
+		{10, "/connectlimit /connectlimit/connectv1"},
+		{24, "/mcplimit"},
 		{20, "/otellimit"},
-		{101, "/cmd/ratelimit/command"}, // gRPC, Envoy's messages, YAML, OTLP
+		{105, "/cmd/ratelimit/command"}, // gRPC, Envoy's messages, YAML, OTLP
 	} {
 		dir, err := t.consumer(version, strings.Fields(c.packages))
 		if err != nil {

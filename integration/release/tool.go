@@ -64,7 +64,8 @@ func newTool(work string) (*tool, error) {
 		"file://" + filepath.ToSlash(usual.GOMODCACHE) + "/cache/download", usual.GOPROXY}
 	return &tool{work, append(os.Environ(), "GOPROXY="+strings.Join(proxies, ","), "GOWORK=off",
 		"GONOSUMDB="+base+","+base+"/*", "GOMODCACHE="+filepath.Join(work, "cache"),
-		"GOBIN="+filepath.Join(work, "bin"), "GOFLAGS=-modcacherw -trimpath -buildvcs=false")}, nil
+		"GOBIN="+filepath.Join(work, "bin"), "CGO_ENABLED=0",
+		"GOFLAGS=-modcacherw -trimpath -buildvcs=false")}, nil
 }
 
 // run runs the go command in a folder and returns its output.
@@ -83,8 +84,8 @@ func command(dir string, env []string, name string, args ...string) (string, err
 	return string(out), err
 }
 
-// consumer makes a module that requires some versions and imports some packages, tidies and builds
-// it, and returns its folder. A package that begins with a slash is one of the tree.
+// consumer makes a module that requires some versions and imports some packages, tidies and
+// compiles it, and returns its folder. A package that begins with a slash is one of the tree.
 func (t *tool) consumer(
 	version string, packages []string, required ...string,
 ) (dir string, err error) {
@@ -107,11 +108,11 @@ func (t *tool) consumer(
 		edit = append(edit, "-require="+r)
 	}
 	for _, args := range [][]string{
-		{"mod", "init", "example.com/consumer"}, edit, {"mod", "tidy"}, {"build", "-o", os.DevNull},
+		{"mod", "init", "example.com/consumer"}, edit, {"mod", "tidy"},
 	} {
 		if _, err := t.run(dir, args...); err != nil {
 			return "", err
 		}
 	}
-	return dir, nil
+	return dir, t.checkTypes(dir)
 }

@@ -183,7 +183,11 @@ func playHeld(
 		for i := range states - 1 {
 			limit := driver.Limit{Name: "held", Window: window,
 				Max: []int64{1, 10, 100, 100_000}[r.IntN(4)]}
-			as[i] = newHeld(limit).WithTimeout(timeout)
+			held := newHeld(limit).WithTimeout(timeout)
+			if !held.InFlight() && r.IntN(2) == 0 {
+				held = held.ChargeTimeouts()
+			}
+			as[i] = held
 		}
 		as[states-1] = algorithm.SlidingLog(driver.Limit{Name: "log", Max: 20, Window: window})
 	}

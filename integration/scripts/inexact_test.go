@@ -15,48 +15,59 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
-// TestMonthsInLua: at the first and the last microsecond of every month until 2112, and on a random
-// day, a month ends in Lua when it ends in the calendar of package time.
-func TestMonthsInLua(t *testing.T) {
+// TestCalendarInLua: at the first and the last microsecond of every week, month and quarter until
+// 2112, and at a random instant, a window ends in Lua when it ends in Go, which TestCalendar of
+// package algorithm tests.
+func TestCalendarInLua(t *testing.T) {
+	kinds := []algorithm.Fixed{
+		algorithm.Monthly("m", 5).WithDay(31), algorithm.Quarterly("q", 5).WithDay(29),
+		algorithm.Monthly("m", 5).WithOffset(14 * 24 * time.Hour),
+	}
+	if depth.Full {
+		kinds = append(kinds, algorithm.Weekly("w", 5, time.Monday),
+			algorithm.Weekly("w", 5, time.Saturday))
+		for day := 1; day <= 31; day++ {
+			kinds = append(kinds, algorithm.Monthly("m", 5).WithDay(day),
+				algorithm.Quarterly("q", 5).WithDay(day))
+		}
+	}
 	offsets := []time.Duration{0, -2 * time.Hour, 5*time.Hour + 30*time.Minute, -24 * time.Hour,
-		24 * time.Hour, 14 * 24 * time.Hour}
+		24 * time.Hour}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		r := rand.New(rand.NewPCG(12, 1))
-		for _, offset := range offsets {
-			w := newTwin(t, tgt.Client(t), fmt.Sprint("months", offset))
-			d := driver.Demand{Key: "k", N: 1,
-				Algorithm: algorithm.Monthly("months", 5).WithOffset(offset)}
-			zone := time.FixedZone("", -int(offset.Seconds()))
-			for year := 1970; year <= 2112; year++ {
-				for month := time.January; month <= time.December; month++ {
-					first := time.Date(year, month, 1, 0, 0, 0, 0, zone)
-					next := time.Date(year, month+1, 1, 0, 0, 0, 0, zone)
-					for _, at := range []time.Time{first, next.Add(-time.Microsecond),
-						first.Add(time.Duration(r.Int64N(int64(next.Sub(first))))),
-					} {
-						at = at.Truncate(time.Microsecond)
-						now := at.UnixMicro()
-						if now < 1 || now >= 1<<52 {
-							continue
-						}
-						d.Op = driver.OpReset
-						w.step(t, now, d)
-						d.Op = driver.OpTake
-						res := w.step(t, now, d)
-						if want := next.Sub(at); !res.Allowed || res.ResetAfter != want {
-							t.Fatalf("at %v in Go: %+v, want a ResetAfter of %v", at, res, want)
-						} else if want > time.Hour { // else the key may expire
-							w.step(t, now, driver.Demand{Key: "k", Op: driver.OpPeek, N: 5,
-								Algorithm: d.Algorithm})
-						}
-					}
-				}
-			}
-			w.compare(t)
+		for i, offset := range offsets {
+			testCalendarInLua(t, newTwin(t, tgt.Client(t), fmt.Sprint("months", i)),
+				algorithm.Monthly("m", 5).WithOffset(offset), r)
+		}
+		for i, a := range kinds {
+			testCalendarInLua(t, newTwin(t, tgt.Client(t), fmt.Sprint("calendar", i)), a, r)
 		}
 	})
+}
+
+func testCalendarInLua(t *testing.T, w *twin, a algorithm.Fixed, r *rand.Rand) {
+	t.Helper()
+	d := driver.Demand{Key: "k", N: 1, Algorithm: a}
+	length := int64(1)
+	for begin := int64(1); begin+length < 1<<52; begin += length {
+		for _, now := range []int64{begin, begin + length - 1, begin + r.Int64N(length)} {
+			d.Op = driver.OpReset
+			w.step(t, now, d)
+			d.Op = driver.OpTake
+			res := w.step(t, now, d)
+			if now == begin {
+				length = res.ResetAfter.Microseconds()
+			}
+			if res.ResetAfter > time.Hour { // else the key may expire
+				d.Op = driver.OpPeek
+				w.step(t, now, d)
+			}
+		}
+	}
+	w.compare(t)
 }
 
 // TestInexactOnServers runs the conformance suite with these algorithms on single servers. It omits

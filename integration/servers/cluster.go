@@ -63,8 +63,12 @@ func newCluster(image string, nodes int, args ...string) (*Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	c := &Cluster{Nodes: make([]*Server, nodes)}
+	timeout := "10000" // a node that gets no processor for some seconds has not failed
+	if nodes > ClusterPrimaries {
+		timeout = "2000" // until a replica takes over
+	}
 	err := c.run(ctx, image,
-		append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...))
+		append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", timeout}, args...))
 	if err == nil {
 		err = c.form(ctx)
 	}

@@ -11,11 +11,12 @@ import (
 const busOffset = 10000
 
 // FreePort returns a port that is free, as is its cluster bus port. Both are below the range of
-// outgoing connections, so they stay free while a server is down.
+// outgoing connections, so they stay free while a server is down, and no other process of tests
+// gets them as long as this one runs.
 func FreePort() (int, error) {
 	for range 100 {
 		port := busOffset + rand.IntN(busOffset)
-		if free(port) && free(port+busOffset) {
+		if free(port) && free(port+busOffset) && reserve(port) {
 			return port, nil
 		}
 	}

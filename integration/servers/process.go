@@ -7,6 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Process is the test binary, running a Task instead of tests. Both sides exchange JSON.
@@ -45,6 +48,15 @@ func StartProcess(t testing.TB, env string, task any) *Process {
 		t.Fatalf("the process did not become ready: %v", err)
 	}
 	return p
+}
+
+// SharedClock reads a clock that all processes of this machine share and that never steps.
+func SharedClock() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err)
+	}
+	return time.Duration(ts.Nano())
 }
 
 // RunTask runs the task that env holds, in a process started by StartProcess. It returns the exit

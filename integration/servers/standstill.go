@@ -2,6 +2,7 @@ package servers
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +14,23 @@ const AnswerSlack = 400 * time.Millisecond
 // to still.
 func LatestAnswer(timeout, still time.Duration) time.Duration {
 	return timeout + AnswerSlack + 2*still
+}
+
+// TimeAnswer begins to time a call with a timeout. took returns how long the call has taken, less
+// how late the machine was with a timer of the same length that began with it.
+func TimeAnswer(timeout time.Duration) (took func() time.Duration) {
+	began := time.Now()
+	var fired atomic.Int64 // after began, in nanoseconds
+	timer := time.AfterFunc(timeout, func() { fired.Store(int64(time.Since(began))) })
+	return func() time.Duration {
+		took := time.Since(began)
+		timer.Stop()
+		late := time.Duration(fired.Load()) - timeout
+		if late < 0 { // it has not run, so it is at least as late as the answer
+			late = took - timeout
+		}
+		return took - max(0, late)
+	}
 }
 
 // WatchStandstill watches a clock in a goroutine until stop is called. stop returns the longest

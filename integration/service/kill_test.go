@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,41 +28,50 @@ func TestKill(t *testing.T) {
 	bin := daemon.Build(t)
 	servers.EachImage(t, func(t *testing.T, image string) {
 		t.Parallel()
-		server := servers.Start(t, image)
-		path, _ := byRename(t, limitsFile(larger, 0)+
-			"  - {name: budget, key: [budget], max: 100/1h, holds: 1m}\n")
-		flags := append(storeOf(server), "--config="+path)
-		first := daemon.Start(t, bin, flags...)
-		client, count := newClient(t), newTally()
-		stop := clients(clientsOfKill, 2*time.Millisecond, func(_, call int) {
-			key := fmt.Sprint(call % 20)
-			count.add(key, take(t.Context(), client, first.URL(), "same", key))
-		})
-		defer stop()
-		id := holdBudget(t, first)
-		servers.Within(t, func() bool { return count.admitted() >= 5*same }, "there is no load")
-		first.Kill(t)
-		stop()
-		one := count.admitted()
-
-		second := daemon.Start(t, bin, flags...)
-		settle := fmt.Sprintf(`{"id":%q,"used":30}`, id)
-		for _, want := range []int{http.StatusNoContent, http.StatusConflict} {
-			if status, body, _ := second.PostJSON(t, "/v1/settle", settle); status != want {
-				t.Errorf("settle: %d %s, want %d", status, body, want)
-			}
-		}
-		if left := remaining(t, second, "budget"); left != 70 {
-			t.Errorf("%d units of the budget are left, want 70", left)
-		}
-		sum := count.useUp(t, second.URL(), "same", same)
-		if one == 0 || one == sum.admitted || sum.unknown > 3*clientsOfKill {
-			t.Errorf("%d of %d units were admitted before the end, %d are unknown: "+
-				"this test proves nothing", one, sum.admitted, sum.unknown)
-		}
-		servers.Measured("%s: %d of %d units were admitted before the end, of %d keys; "+
-			"%d requests got no answer", t.Name(), one, sum.admitted, len(count.keys), sum.unknown)
+		kill(t, bin, storeOf(servers.Start(t, image)))
 	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		file := filepath.Join(t.TempDir(), "limits.db")
+		kill(t, bin, []string{"--store=sqlite:" + file + "?timeout=10s", "--on-failure=closed"})
+	})
+}
+
+func kill(t *testing.T, bin string, store []string) {
+	t.Helper()
+	path, _ := byRename(t, limitsFile(larger, 0)+
+		"  - {name: budget, key: [budget], max: 100/1h, holds: 1m}\n")
+	flags := append(store, "--config="+path)
+	first := daemon.Start(t, bin, flags...)
+	client, count := newClient(t), newTally()
+	stop := clients(clientsOfKill, 2*time.Millisecond, func(_, call int) {
+		key := fmt.Sprint(call % 20)
+		count.add(key, take(t.Context(), client, first.URL(), "same", key))
+	})
+	defer stop()
+	id := holdBudget(t, first)
+	servers.Within(t, func() bool { return count.admitted() >= 5*same }, "there is no load")
+	first.Kill(t)
+	stop()
+	one := count.admitted()
+
+	second := daemon.Start(t, bin, flags...)
+	settle := fmt.Sprintf(`{"id":%q,"used":30}`, id)
+	for _, want := range []int{http.StatusNoContent, http.StatusConflict} {
+		if status, body, _ := second.PostJSON(t, "/v1/settle", settle); status != want {
+			t.Errorf("settle: %d %s, want %d", status, body, want)
+		}
+	}
+	if left := remaining(t, second, "budget"); left != 70 {
+		t.Errorf("%d units of the budget are left, want 70", left)
+	}
+	sum := count.useUp(t, second.URL(), "same", same)
+	if one == 0 || one == sum.admitted || sum.unknown > 3*clientsOfKill {
+		t.Errorf("%d of %d units were admitted before the end, %d are unknown: "+
+			"this test proves nothing", one, sum.admitted, sum.unknown)
+	}
+	servers.Measured("%s: %d of %d units were admitted before the end, of %d keys; "+
+		"%d requests got no answer", t.Name(), one, sum.admitted, len(count.keys), sum.unknown)
 }
 
 // holdBudget holds 60 units of the limit "budget", and returns the id.

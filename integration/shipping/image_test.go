@@ -34,8 +34,7 @@ func TestImage(t *testing.T) {
 		"--security-opt=no-new-privileges:true", "--env=RATELIMIT_LOG_FORMAT=json",
 		"--health-interval=1s", image, "--limit=2/1m")
 	t.Cleanup(func() { docker(t, "rm", "--force", id) })
-	url := "http://" + docker(t, "inspect", "--format", "{{range .NetworkSettings.Networks}}"+
-		"{{.IPAddress}}{{end}}", id) + ":8080"
+	url := "http://" + addressOf(t, id) + ":8080"
 	await(t, url+"/readyz")
 	servers.Measured("the service answers %d ms after docker run, listens %d ms after its start",
 		time.Since(began).Milliseconds(), untilListening(t, id).Milliseconds())
@@ -58,6 +57,26 @@ func TestImage(t *testing.T) {
 	docker(t, "stop", "--time=20", id)
 	if code := docker(t, "inspect", "--format={{.State.ExitCode}}", id); code != "0" {
 		t.Errorf("after SIGTERM the exit code is %s\n%s", code, docker(t, "logs", id))
+	}
+}
+
+// TestImageKeepsLimits: limits in a file on a volume outlive a container that is killed.
+func TestImageKeepsLimits(t *testing.T) {
+	build(t)
+	servers.CountTest(t, image)
+	volume := docker(t, "volume", "create", "--label="+servers.Label)
+	t.Cleanup(func() { docker(t, "volume", "rm", volume) })
+	for _, want := range []int{200, 200, 429} {
+		id := docker(t, "run", "--detach", "--label="+servers.Label, "--read-only",
+			"--cap-drop=ALL", "--volume="+volume+":/var/lib/ratelimit", image, "--limit=2/1h",
+			"--store=sqlite:/var/lib/ratelimit/limits.db", "--on-failure=closed")
+		t.Cleanup(func() { docker(t, "rm", "--force", id) })
+		url := "http://" + addressOf(t, id) + ":8080"
+		await(t, url+"/readyz")
+		if got := decide(t, url, `{"key":"ann"}`); got != want {
+			t.Errorf("status %d, want %d\n%s", got, want, docker(t, "logs", id))
+		}
+		docker(t, "kill", id)
 	}
 }
 

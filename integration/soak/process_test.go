@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
@@ -45,15 +43,6 @@ const (
 	soakPrefix  = "soak:"
 	soakTimeout = 200 * time.Millisecond
 )
-
-// soakClock reads a clock that all processes share and that never steps.
-func soakClock() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return time.Duration(ts.Nano())
-}
 
 // A soakCall is one call as a process recorded it.
 type soakCall struct {
@@ -291,7 +280,7 @@ func (w *soakWorker) work(
 	}
 	for {
 		group, ds := w.demands()
-		c := soakCall{Group: group, Call: soakClock(), Demands: soakDemands(ds)}
+		c := soakCall{Group: group, Call: servers.SharedClock(), Demands: soakDemands(ds)}
 		c = call(c, func(c *soakCall) { c.decide(store, ds, timeout) })
 		w.learn(ds, c.Results)
 		timer := time.NewTimer(w.pause(c.Err != ""))
@@ -319,13 +308,13 @@ func (c *soakCall) decide(store ratelimit.Store, ds []driver.Demand, timeout tim
 	defer cancel()
 	results := make([]ratelimit.Result, len(ds))
 	var err error
-	c.Call = soakClock()
+	c.Call = servers.SharedClock()
 	if len(ds) == 1 {
 		results[0], err = store.Take(ctx, ds[0])
 	} else {
 		err = store.TakeAll(ctx, ds, results)
 	}
-	c.Return = soakClock()
+	c.Return = servers.SharedClock()
 	if c.Err, c.Text = classify(err); err == nil {
 		c.Results = results
 	}

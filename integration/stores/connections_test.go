@@ -144,7 +144,7 @@ func TestRedisRedirects(t *testing.T) {
 
 			// old is where the slot is, and other is where it is going.
 			hurried := *migrating
-			hurried.Timeout = time.Second
+			hurried.Timeout = 4 * time.Second
 			s := lib.Client(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true}).
 				NewStore(t, &hurried)
 			err := s.TakeAll(t.Context(),

@@ -16,6 +16,11 @@ type Limit struct {
 	Inside  driver.Algorithm // nil: calls in flight
 	Limit   driver.Limit
 	Timeout time.Duration
+	// Leaves returns when units leave the window that are recorded at an instant, if what times out
+	// is charged until then. Nil: it is free.
+	Leaves func(at int64) int64
+	// Windows means that Leaves returns the end of a window, which is the same for many holds.
+	Windows bool
 }
 
 // A Key is the history of one key. The zero value is a key without history.
@@ -268,17 +273,37 @@ func (s *step) place(i int, own Hold, d driver.Demand) (units int64) {
 	if length == 0 {
 		length = s.limit.Timeout
 	}
-	own.Deadline = roundUp(s.time+length.Microseconds(), length.Microseconds())
+	least := int64(0)
 	if i >= 0 {
 		if before := s.key.Holds[i]; !before.TimedOut {
-			own.Deadline = max(own.Deadline, before.Deadline)
+			least = before.Deadline
 		}
 		s.key.Holds = slices.Delete(s.key.Holds, i, i+1)
 	}
+	own.Deadline = max(least, s.ends(length.Microseconds()))
 	own.TimedOut = false
 	s.key.Holds = append(s.key.Holds, own)
 	s.write = true
 	return own.Units
+}
+
+// ends returns when a hold of a length that is placed now counts no more.
+func (s *step) ends(length int64) int64 {
+	if s.limit.Leaves == nil {
+		return roundUp(s.time+length, length)
+	}
+	charged := s.limit.Leaves(s.now+length) - s.now
+	deadlines := make(map[int64]bool)
+	for _, h := range s.key.Holds {
+		if !h.TimedOut {
+			deadlines[h.Deadline] = true
+		}
+	}
+	window := s.limit.Limit.Window.Microseconds()
+	if s.limit.Windows && len(deadlines) < 64 && roundUp(1, length) <= window {
+		return s.time + charged
+	}
+	return roundUp(s.time+charged, length+window)
 }
 
 // settle ends the hold of d.ID and returns the units that it records.

@@ -19,11 +19,12 @@ import (
 // A traced is a line of the log about a write or a refusal.
 type traced struct {
 	Msg, Level, Action, From, Outcome, For, Path string
-	Status, Suppressed                           int
-	Units                                        int64
-	Token                                        bool
-	Limits                                       []string
-	Hashes                                       []string `json:"key_hashes"`
+
+	Actor, Door        string
+	Status, Suppressed int
+	Units              int64
+	Limits             []string
+	Hashes             []string `json:"key_hashes"`
 }
 
 // tracedLines returns the lines of a log that have a message.
@@ -109,6 +110,7 @@ func TestWritesLeaveALine(t *testing.T) {
 		}
 		lines[i].From, lines[i].Hashes, lines[i].Outcome = "", nil, ""
 		lines[i].Msg, lines[i].Level = "", ""
+		lines[i].Actor, lines[i].Door, lines[i].Path, lines[i].Status = "", "", "", 0
 	}
 	if fmt.Sprint(lines) != fmt.Sprint(want) {
 		t.Errorf("got\n%+v, want\n%+v", lines, want)
@@ -148,7 +150,8 @@ func TestPageLeavesAHash(t *testing.T) {
 	}
 	post(t, base+"/v1/reset", `{"key":"secret-key"}`)
 	lines := tracedLines(t, log.String(), "write")
-	if len(lines) != 1 || !strings.Contains(log.String(), `"key_name":"`+lines[0].Hashes[0]) {
+	if len(lines) != 2 || lines[0].Door != "page" || lines[1].Door != "api" ||
+		fmt.Sprint(lines[0].Hashes) != fmt.Sprint(lines[1].Hashes) {
 		t.Errorf("no such hash of the page: %s", log)
 	}
 	checkSecrets(t, log.String())
@@ -164,21 +167,25 @@ func TestRefusalsOfCredentials(t *testing.T) {
 		want              traced
 	}{
 		{"/v1/force", "", apitest.One("tokens", `"n":7`),
-			traced{Status: 401, Path: "/v1/force", Limits: []string{"tokens"}, Hashes: hashed}},
+			traced{Status: 401, Path: "/v1/force", Action: "force", Limits: []string{"tokens"},
+				Hashes: hashed}},
 		{"/v1/block", "another-token-of-nobody", apitest.One("tokens", `"for_ms":7`),
-			traced{Status: 401, Path: "/v1/block", Token: true, Limits: []string{"tokens"},
-				Hashes: hashed}},
+			traced{Status: 401, Path: "/v1/block", Action: "block", Actor: "unknown",
+				Limits: []string{"tokens"}, Hashes: hashed}},
 		{"/v1/reset", reader, apitest.One("unknown", ""),
-			traced{Status: 403, Path: "/v1/reset", Token: true, Limits: []string{},
-				Hashes: hashed}},
-		{"/v1/reset", "", `{"key":`, traced{Status: 401, Path: "/v1/reset", Limits: []string{}}},
+			traced{Status: 403, Path: "/v1/reset", Action: "reset", Actor: "token",
+				Limits: []string{}, Hashes: hashed}},
+		{"/v1/reset", "", `{"key":`,
+			traced{Status: 401, Path: "/v1/reset", Action: "reset", Limits: []string{}}},
 		{"/v1/reset", "", strings.Repeat("a", httpapi.MaxBody+1),
-			traced{Status: 401, Path: "/v1/reset", Limits: []string{}}},
-		{"/metrics", "", "", traced{Status: 401, Path: "/metrics", Limits: []string{}}},
+			traced{Status: 401, Path: "/v1/reset", Action: "reset", Limits: []string{}}},
+		{"/metrics", "", "",
+			traced{Status: 401, Path: "/metrics", Action: "read", Limits: []string{}}},
 		{"/v1/explain", "", `{"descriptor":{"key":"secret-key"}}`,
-			traced{Status: 401, Path: "/v1/explain", Limits: []string{}}},
+			traced{Status: 401, Path: "/v1/explain", Action: "read", Limits: []string{}}},
 		{"/dashboard/secret-key/act", "", "limit=tokens&key=" + key,
-			traced{Status: 401, Path: "/dashboard/", Limits: []string{"tokens"}, Hashes: hashed}},
+			traced{Status: 401, Path: "/dashboard/", Action: "write", Limits: []string{"tokens"},
+				Hashes: hashed}},
 	} {
 		base, log, _ := start(t, "--limit=tokens=2/1h",
 			"--read-token-file="+apitest.TokenFile(t, reader))
@@ -207,6 +214,10 @@ func TestRefusalsOfCredentials(t *testing.T) {
 		if !strings.HasPrefix(line.From, "127.0.0.1:") || line.Level != "WARN" {
 			t.Errorf("%s: %+v", tt.path, line)
 		}
+		if tt.want.Actor == "" {
+			tt.want.Actor = "anyone"
+		}
+		tt.want.Door, tt.want.Outcome = line.Door, "refused"
 		line.From, line.Msg, line.Level, line.Hashes = "", "", "", tt.want.Hashes
 		if fmt.Sprintf("%+v", line) != fmt.Sprintf("%+v", tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.path, line, tt.want)

@@ -55,7 +55,7 @@ func TestOneCall(t *testing.T) {
 			continue
 		}
 		window := "/24h"
-		if name == algorithms.Month {
+		if algorithms.IsCalendar(name) {
 			window = ""
 		}
 		for i := range callCases {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
@@ -32,20 +31,30 @@ type client struct {
 	TokenFile string `env:"RATELIMIT_TOKEN_FILE" placeholder:"FILE"`
 	JSON      bool   `name:"json"`
 
-	Store  string            `placeholder:"URL"`
-	Config string            `placeholder:"FILE"`
-	Limit  []ratelimit.Limit `placeholder:"[NAME=]MAX/WINDOW"`
+	Store  string             `placeholder:"URL"`
+	Config string             `placeholder:"FILE"`
+	Limit  []config.LimitFlag `placeholder:"[NAME=]MAX/WINDOW"`
+
+	KeySecretFile string `placeholder:"FILE"`
+
+	Audit     string `placeholder:"FILE"`
+	AuditKeys bool
 }
 
 // clientHelp has the help of the flags of client.
 var clientHelp = map[string]string{
 	"url": "The service. Default: ${default}. Of https, the authorities are the system's, or " +
 		"those of SSL_CERT_FILE.",
-	"token-file": "File with a token of the service, whose first line is sent.",
+	"token-file": "File with a token of the service, which is its first word.",
 	"json":       "Print the answer of the service as it is.",
-	"store":      "Decide on the store at this URL, without a service, under --config or --limit.",
-	"config":     "The limits for --store; see ratelimit serve.",
-	"limit":      "A limit for --store; see ratelimit serve.",
+	"store": "Decide on the store at this URL, without a service, under --config or " +
+		"--limit.",
+	"config":          "The limits for --store; see ratelimit serve.",
+	"limit":           "A limit for --store; see ratelimit serve.",
+	"key-secret-file": "The secret of keys in --store; see ratelimit serve.",
+	"audit": "With --store, append an event of each write to this file; see ratelimit " +
+		"serve.",
+	"audit-keys": "Write keys to --audit.",
 }
 
 // errRefused ends a command whose request was refused, with exitRefused.
@@ -58,6 +67,9 @@ func (c *client) ask(ctx context.Context, path string, body map[string]any) (
 	posted, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, err
+	}
+	if c.Audit != "" && c.Store == "" {
+		return 0, nil, errors.New("--audit needs --store: a service has an audit of its own")
 	}
 	if c.Store != "" {
 		return c.answerOnStore(ctx, path, posted)
@@ -89,8 +101,10 @@ func sendBy(
 		if err != nil {
 			return 0, nil, err
 		}
-		first, _, _ := strings.Cut(strings.TrimSpace(string(tokens)), "\n")
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(first))
+		// A name may follow the token, as in the files of the service.
+		if words := strings.Fields(string(tokens)); len(words) > 0 {
+			req.Header.Set("Authorization", "Bearer "+words[0])
+		}
 	}
 	res, err := by.Do(req)
 	if err != nil {
@@ -129,7 +143,12 @@ func problemIn(path string, status int, text []byte) error {
 
 // answerOnStore answers as a service on --store would.
 func (c *client) answerOnStore(ctx context.Context, path string, body []byte) (int, []byte, error) {
-	serve := daemon.Serve{Store: c.Store, Config: c.Config, Flags: config.Flags{Limit: c.Limit}}
+	serve := daemon.Serve{Store: c.Store, Config: c.Config, Flags: config.Flags{Limit: c.Limit},
+		KeySecretFile: c.KeySecretFile,
+		AuditFlags:    daemon.AuditFlags{Audit: c.Audit, AuditKeys: c.AuditKeys}}
+	if err := serve.AuditFlags.Validate(); err != nil {
+		return 0, nil, err
+	}
 	return serve.AnswerBody(ctx, path, body)
 }
 

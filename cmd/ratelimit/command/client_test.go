@@ -113,6 +113,7 @@ func TestClientOnStore(t *testing.T) {
 		{"take --store=memory --config=" + file + " --units=3 tenant=acme", exitRefused},
 		{"reset --store=memory --limit=2/1h user:42", exitOK},
 		{"take --store=unknown: --key=user:42", exitError},
+		{"take --store=memory --limit=2/1h --key-secret-file=missing --key=user:42", exitError},
 		{"take --store=memory --config=missing tenant=acme", exitError},
 	} {
 		if code, stdout, stderr := command(t, strings.Fields(tt.args)...); code != tt.code {

@@ -80,7 +80,7 @@ func TestEnvoyVariables(t *testing.T) {
 	t.Setenv("RUNTIME_ROOT", envoyDirectory(t))
 	t.Setenv("RUNTIME_SUBDIRECTORY", "ratelimit")
 	t.Setenv("RUNTIME_WATCH_ROOT", "false")
-	t.Setenv("USE_STATSD", "false")
+	t.Setenv("USE_STATSD", "true")
 	t.Setenv("RATELIMIT_STORE", "memory")
 	t.Setenv("LOG_FORMAT", "json")
 	_, port, _ := strings.Cut(unusedAddr(t), ":")

@@ -42,6 +42,36 @@ func TestForwardLacksPath(t *testing.T) {
 	}
 }
 
+// TestForwardEnvoy: below /v1/check Envoy is answered under the host of its client, and the metrics
+// have one path for all.
+func TestForwardEnvoy(t *testing.T) {
+	url, _, _ := start(t, "--config="+apitest.ConfigFile(t,
+		"limits: [{name: login, when: {path: /login, host: app.example, method: PUT}, max: 1/1h}]"),
+		"--forward-auth=envoy", "--host=limits")
+	for i, want := range []int{200, 429, 429} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+			url+"/v1/check/login?refused=403", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = "app.example"
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("request %d: %d, want %d", i, res.StatusCode, want)
+		}
+	}
+	apitest.WantSeries(t, apitest.Scrape(t, url), map[string]string{
+		`ratelimit_forward_auth_missing_total entry="path"`: "0",
+	})
+	if metrics := apitest.Scrape(t, url); strings.Contains(fmt.Sprint(metrics), "/login") {
+		t.Error("the metrics have the path of a client")
+	}
+}
+
 // TestTrustedProxyWarning: the log warns once at the start of a network that clients may be in.
 func TestTrustedProxyWarning(t *testing.T) {
 	_, log, _ := start(t, "--trusted-proxy=10.0.0.2/32,10.0.0.0/8")
@@ -54,8 +84,9 @@ func TestTrustedProxyWarning(t *testing.T) {
 // TestForwardAuthFlag: another proxy than those that are known is an error.
 func TestForwardAuthFlag(t *testing.T) {
 	log := new(apitest.Log)
-	code := run(t.Context(), []string{"serve", "--forward-auth=envoy"}, log, log)
-	want := fmt.Sprintf("%q is not one of caddy, ingress-nginx, nginx, traefik", "envoy")
+	code := run(t.Context(), []string{"serve", "--forward-auth=apache"}, log, log)
+	want := fmt.Sprintf("%q is not one of caddy, envoy, haproxy, ingress-nginx, nginx, traefik",
+		"apache")
 	if code != exitUsage || !strings.Contains(log.String(), want) {
 		t.Errorf("%d %s", code, log)
 	}

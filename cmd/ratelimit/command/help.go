@@ -7,6 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/raise"
 )
 
 // helpTexts has the help of every flag, by command and name.
@@ -17,16 +18,20 @@ var helpTexts = map[string]map[string]string{
 			"effect without a restart.",
 		"store": "Where the state is kept: memory, or a URL such as " +
 			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
-			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
-			"another client library, which also caches refusals. Parameters follow the URL, as " +
-			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app:. Default: " +
-			"that of --config, or memory.",
-		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
+			"rediss+sentinel://host1,host2/primary; in a file, as sqlite:/path/limits.db; or " +
+			"postgres://user:password@host/database, and so mysql. The schemes rueidis and " +
+			"valkey choose another client library, which also caches refusals. Parameters " +
+			"follow the URL, as in memory:?max-keys=100000 or " +
+			"redis://host?timeout=50ms&prefix=app:. Default: that of --config, or memory.",
+		"on-failure": "What to answer while the store is unavailable: closed answers 503; open " +
 			"admits everything and records nothing; local lets each process admit its share of " +
 			"the limit. Required unless the store is memory, which is always available. New " +
 			"keys for which a store has no room get 503 with each policy.",
 		"instances": "How many processes share the server. Required by --on-failure=local: each " +
 			"process admits one N-th of every limit while the server is unavailable.",
+		"key-secret-file": "A file with a secret of at least 32 bytes: the store gets keyed " +
+			"hashes of keys in place of the keys. With another secret all limits count from " +
+			"zero. Default: that of --config, or none.",
 		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
 			"flag, or separate limits by commas: a request is admitted if all limits admit " +
 			"it. Default: 10/1m.",
@@ -42,10 +47,11 @@ var helpTexts = map[string]map[string]string{
 			"127.0.0.1:8080.",
 		"admin-addr": "Address for what reads or writes: metrics, the page, explain, the most " +
 			"refused keys, force, block and reset. Without it --addr answers them.",
-		"forward-auth": "The proxy that asks at /v1/check: caddy, nginx or traefik, which send " +
-			"X-Forwarded-Method, -Host and -Uri, or ingress-nginx, which sends " +
-			"X-Original-Method and X-Original-URL. No other headers are read in their place. " +
-			"Default: ${default}.",
+		"forward-auth": "The proxy that asks at /v1/check: caddy, haproxy, nginx or traefik, " +
+			"which send X-Forwarded-Method, -Host and -Uri; ingress-nginx, which sends " +
+			"X-Original-Method and X-Original-URL; or envoy, also of Istio, which asks with the " +
+			"method and the host of its client, and with its path after /v1/check. Nothing else " +
+			"is read in their place. Default: ${default}.",
 		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header " +
 			"or client, method, host or path. Each request has these four under their own names. " +
 			"Repeat the flag, or separate by commas.",
@@ -70,10 +76,20 @@ var helpTexts = map[string]map[string]string{
 		"tls-key": "Key of --tls-cert in PEM.",
 		"tls-client-ca": "Authorities in PEM: clients need a certificate of one of them, on all " +
 			"addresses but sockets, and for /healthz and /readyz too.",
-		"read-token-file": "Tokens, one in each line, for metrics, the page, explain and the " +
-			"most refused keys. Without it everyone who reaches the service can read them.",
-		"write-token-file": "Tokens, one in each line, for force, block and reset, which nobody " +
-			"can use without it. They can read too.",
+		"read-token-file": "Tokens, one in each line, with a name after it or without, for " +
+			"metrics, the page, explain and the most refused keys. Without it everyone who " +
+			"reaches the service can read them, unless --access-file says otherwise.",
+		"write-token-file": "Tokens, as in --read-token-file, for force, block and reset, which " +
+			"nobody can use without it. They can read too.",
+		"access-file": "A YAML file with names and rights of tokens and of certificates, and the " +
+			"rights of anyone: may is a list of decide, settle, read and write, and limits " +
+			"names the only limits. Read again when it changes.",
+		"audit": "Append an event as JSON in a line for each write by a person or a tool, and " +
+			"for each request that a right is missing for, to this file, or for - to standard " +
+			"output. The file is opened again when it was renamed, and on SIGHUP.",
+		"audit-otlp": "Also send these events as logs with OTLP over HTTP, as the variables of " +
+			"OpenTelemetry say.",
+		"audit-keys": "Write keys to the audit, not only hashes of them.",
 		"settle-within-hold": "Without a token of --write-token-file, settlements charge at most " +
 			"what is held, and Kuadrant's Report nothing. gRPC calls have the token in the " +
 			"metadata authorization: Bearer TOKEN.",
@@ -82,6 +98,12 @@ var helpTexts = map[string]map[string]string{
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
 			"addresses and the host of --addr always work; other hosts get 421, except at " +
 			"/v1/check. Repeat the flag, or separate by commas.",
+		"lease": "Share of each limit, such as 2%, at most 10%, that may go unused so that this " +
+			"process can decide hot keys without a call of the server. A limit of --config may " +
+			"have its own. Default: none.",
+		"retry-jitter": "Make Retry-After longer by a random number of seconds, up to this share " +
+			"of it, such as 0.1, so that clients that are refused at one instant do not all come " +
+			"back at one. All else stays exact. Default: ${default}.",
 		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
 			"the breaker opens. Default, also for 0: ${default}.",
 		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +
@@ -125,6 +147,7 @@ var helpTexts = map[string]map[string]string{
 	"reset": withClientHelp(map[string]string{
 		"of-limit": "The limit. Default: all of --limit.",
 	}),
+	"raise":    raise.Help,
 	"validate": inspect.ValidateHelp,
 	"explain": withHelp(inspect.ExplainHelp, map[string]string{
 		"token-file": clientHelp["token-file"],

@@ -9,6 +9,7 @@
 //	ratelimit take --url http://localhost:8080 tenant=acme
 //	ratelimit top --url http://localhost:8080
 //	ratelimit ready
+//	ratelimit raise --file raises.yaml --limit units --max 5000/1m --for 24h tenant=acme
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
@@ -74,6 +75,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -84,6 +86,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/raise"
 )
 
 // Exit codes of run.
@@ -106,6 +109,7 @@ type commandLine struct {
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
 	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`
+	Raise    raise.Raise      `cmd:"" help:"Write an exception that ends into an included file."`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -120,7 +124,7 @@ func Main() {
 // run is Main without the process: it returns the exit code when the command has ended or ctx has.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	done := false // kong calls Exit after --help and --version, and continues if that returns
-	var cl commandLine
+	cl := commandLine{Serve: daemon.Serve{Stdout: stdout}}
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
 		kong.Description("Exact rate limits: a daemon for HTTP and gRPC, and its commands."),
@@ -134,8 +138,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		panic(err) // the struct tags are wrong
 	}
-	if len(args) == 0 && daemon.HasEnvoyVariables() {
-		args = []string{"serve"} // as the command of envoyproxy/ratelimit does
+	if daemon.HasEnvoyVariables() && isForeign(args) {
+		if len(args) > 0 {
+			fmt.Fprintf(stderr, "warning: arguments are ignored, as envoyproxy/ratelimit ignores "+
+				"them: %s\n", terminal.Line(strings.Join(args, " ")))
+		}
+		args = []string{"serve"}
 	}
 	if len(args) > 0 && args[0] == "replay" {
 		fmt.Fprintln(stderr, "error: replay is the command ratelimit-replay: go install "+
@@ -161,6 +169,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	return exitOK
+}
+
+// isForeign reports whether envoyproxy/ratelimit may be started with arguments: none, or flags,
+// which it ignores.
+func isForeign(args []string) bool {
+	return len(args) == 0 || strings.HasPrefix(args[0], "-") &&
+		!slices.Contains([]string{"-h", "--help", "--version"}, args[0])
 }
 
 // vars are the values of the variables in help texts.

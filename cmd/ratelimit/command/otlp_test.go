@@ -4,10 +4,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	logcollector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -75,6 +78,64 @@ func TestOTLP(t *testing.T) {
 		}
 		if strings.Contains(log.String(), "not sent with OTLP") != tt.failed {
 			t.Errorf("%v %d: %s", tt.args, tt.status, log)
+		}
+	}
+}
+
+// logReceiver answers OTLP with a status, and keeps the bodies of logs that it got.
+type logReceiver struct {
+	status int
+	mu     sync.Mutex
+	bodies []string
+	names  string
+}
+
+func (r *logReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	var sent logcollector.ExportLogsServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(body, &sent)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || req.URL.Path != "/v1/logs" {
+		r.names += req.URL.Path + " is wrong"
+	}
+	for _, resource := range sent.ResourceLogs {
+		r.names += resource.Resource.String()
+		for _, record := range resource.ScopeLogs[0].LogRecords {
+			r.bodies = append(r.bodies, record.Body.GetStringValue())
+			r.names += record.EventName + record.SeverityText
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	w.WriteHeader(r.status)
+}
+
+// TestAuditOTLP: --audit-otlp sends the lines of the file, at the latest at the end; what is not
+// taken is in the log.
+func TestAuditOTLP(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusBadRequest} {
+		r := &logReceiver{status: status}
+		server := httptest.NewServer(r)
+		t.Cleanup(server.Close)
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+		url, log, stop := start(t, "--limit=tokens=2/1h", "--audit-otlp", "--audit="+path)
+		post(t, url+"/v1/reset", apitest.One("tokens", ""))
+		post(t, url+"/v1/force", apitest.One("tokens", `"n":1`))
+		stop()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.bodies, "\n") + "\n"; got != string(text) ||
+			!strings.Contains(r.names, "ratelimit.audit") ||
+			!strings.Contains(r.names, "service.name") || strings.Contains(r.names, "wrong") {
+			t.Errorf("sent %s %s, and the file has %s", got, r.names, text)
+		}
+		if strings.Contains(log.String(), "audit is not sent") != (status != http.StatusOK) {
+			t.Errorf("%d: %s", status, log)
 		}
 	}
 }

@@ -136,6 +136,10 @@ func TestPageActions(t *testing.T) {
 			t.Errorf("the page lacks %q: %s", want, shown)
 		}
 	}
+	if strings.Contains(shown, "Reset") {
+		t.Errorf("a reader is shown what only writers may do: %s", shown)
+	}
+	_, shown = visit(t, http.MethodPost, base+"/dashboard/key", apitest.Token, entries)
 	form := url.Values{"token": {token}, "action": {"reset"}, "limit": {"units"},
 		"confirmed": {"yes"}}
 	for name, field := range map[string]*regexp.Regexp{

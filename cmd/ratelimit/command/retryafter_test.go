@@ -1,8 +1,10 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,5 +62,58 @@ func TestRetryAfterOfFailures(t *testing.T) {
 				t.Errorf("%s: %d, Retry-After %q, want %s", tt.path, res.StatusCode, got, want)
 			}
 		}
+	}
+}
+
+// TestRetryJitter: with the flag, refused clients and proxies are told different times, none
+// shorter than the wait; all else says the wait.
+func TestRetryJitter(t *testing.T) {
+	for share, longest := range map[string]int{"0": 3600, "0.5": 5400} {
+		base, _, _ := start(t, "--limit=hour=1/1h", "--entry=key=client", "--retry-jitter="+share)
+		away, _, _ := start(t, "--limit=hour=1/1h", "--on-failure=closed", "--retry-jitter="+share,
+			"--breaker-pause=1h", "--store=redis://"+unusedAddr(t))
+		for _, tt := range []struct {
+			method, url string
+			status      int
+			exact       string // is in the answer
+		}{
+			{http.MethodPost, base + "/v1/decide", 429, `"retry_after_ms":3`},
+			{http.MethodGet, base + "/v1/check", 429, `"retry_after_ms":3`},
+			{http.MethodPost, away + "/v1/decide", 503, ""},
+		} {
+			told := make(map[int]bool)
+			for i := range 21 {
+				req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url,
+					strings.NewReader(`{"key":"127.0.0.1"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(res.Body)
+				res.Body.Close()
+				if i == 0 && res.StatusCode == http.StatusOK { // the unit of the hour
+					continue
+				}
+				var seconds int
+				_, _ = fmt.Sscan(res.Header.Get("Retry-After"), &seconds)
+				if res.StatusCode != tt.status || seconds < 3500 || seconds > longest ||
+					!strings.Contains(string(body), tt.exact) {
+					t.Errorf("%s: %d %v %s", tt.url, res.StatusCode, res.Header, body)
+				}
+				told[seconds] = true
+			}
+			// Without jitter a second may end during the test.
+			if (len(told) > 5) != (share != "0") {
+				t.Errorf("%s with %s: told %v", tt.url, share, told)
+			}
+		}
+	}
+	var stderr bytes.Buffer
+	if code := run(t.Context(), []string{"serve", "--retry-jitter=1.5"}, io.Discard,
+		&stderr); code != exitUsage || !strings.Contains(stderr.String(), "--retry-jitter=1.5 is") {
+		t.Errorf("%d %s", code, &stderr)
 	}
 }

@@ -26,6 +26,14 @@ import (
 // and a function that ends it and returns its exit code.
 func start(t *testing.T, args ...string) (url string, log *apitest.Log, stop func() int) {
 	t.Helper()
+	return startTo(t, io.Discard, args...)
+}
+
+// startTo is start with a standard output.
+func startTo(
+	t *testing.T, stdout io.Writer, args ...string,
+) (url string, log *apitest.Log, stop func() int) {
+	t.Helper()
 	log = new(apitest.Log)
 	reader, writer := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -34,7 +42,7 @@ func start(t *testing.T, args ...string) (url string, log *apitest.Log, stop fun
 		"--write-token-file=" + apitest.TokenFile(t, apitest.Token)}, args...)
 	go func() {
 		defer writer.Close()
-		code <- run(ctx, args, io.Discard, io.MultiWriter(log, writer))
+		code <- run(ctx, args, stdout, io.MultiWriter(log, writer))
 	}()
 	stop = sync.OnceValue(func() int {
 		cancel()
@@ -287,6 +295,10 @@ func TestServeRefusesToStart(t *testing.T) {
 			exitUsage, "needs --instances=N"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local",
 			"--instances=-1"}, exitUsage, "needs --instances=N"},
+		{[]string{"serve", "--lease=2%"}, exitUsage,
+			"--lease needs a store on a server"},
+		{[]string{"serve", "--lease=0.02"}, exitUsage,
+			"--lease is a percentage such as 2%"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-failures=-1"},
 			exitError, "Failures"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-pause=-1s"},
@@ -298,7 +310,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		{[]string{"serve", "--log-format=xml"}, exitUsage, "--log-format"},
 		{[]string{"serve", "--log-level=loud"}, exitUsage, "--log-level"},
 		{[]string{"serve", "--addr=" + taken.Addr().String()}, exitError, "address already in use"},
-		{[]string{"serve", "--store=postgres://user:secret-key@localhost"}, exitError, "redis://"},
+		{[]string{"serve", "--store=cassandra://user:secret-key@localhost"}, exitError, "redis://"},
 		{[]string{"serve", "--store=redis:secret-key:6379"}, exitError, "no host"},
 		{[]string{"serve", "--store=redis+ring://user:secret-key@localhost"},
 			exitError, "redis://"},

@@ -2,12 +2,14 @@ package command
 
 import (
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/xdstest"
 )
 
 const observedLimits = `
@@ -20,7 +22,8 @@ limits:
 func observed(t *testing.T) (url string, log *apitest.Log, file string) {
 	t.Helper()
 	file = apitest.ConfigFile(t, observedLimits)
-	url, log, _ = start(t, "--config="+file, "--grpc-addr=127.0.0.1:0")
+	url, log, _ = start(t, "--config="+file, "--grpc-addr=127.0.0.1:0",
+		"--audit="+filepath.Join(t.TempDir(), "audit.jsonl"))
 	for _, tt := range []struct {
 		entry string
 		want  int
@@ -96,7 +99,10 @@ func TestServiceMetricsInDocs(t *testing.T) {
 	a := apitest.NewAuthority(t)
 	a.Issue("server")
 	secure, _, _ := start(t, "--tls-cert="+a.Path("server.pem"), "--tls-key="+a.Path("server.key"))
-	shown := apitest.Scrape(t, url) +
+	setXDS(t, xdstest.New(t, nil))
+	t.Setenv("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")
+	byXDS, _, _ := start(t)
+	shown := apitest.Scrape(t, url) + apitest.Scrape(t, byXDS) +
 		apitest.ScrapeWith(t, a.Client(""), strings.Replace(secure, "http:", "https:", 1))
 	for _, name := range apitest.DocumentedMetrics(t) {
 		if !strings.Contains(shown, "\n# TYPE "+name+" ") {

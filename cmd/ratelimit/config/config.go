@@ -3,24 +3,40 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 )
 
 // A Source is where the configuration is.
 type Source struct {
 	// Path is a file of the service or of envoyproxy/ratelimit, or a directory with files of the
-	// latter. It is empty if Runtime is set.
+	// latter. It is empty if Runtime or XDS is set.
 	Path    string
 	Runtime *envoyfile.Runtime
-	Options envoyfile.Options // for files of envoyproxy/ratelimit
+	XDS     *xds.Settings
+	Options envoyfile.Options // for files of envoyproxy/ratelimit, and for XDS
+}
+
+// String returns the file or directory, or the server of xDS, or nothing without any.
+func (s Source) String() string {
+	switch {
+	case s.XDS != nil:
+		return "xds:" + s.XDS.Server
+	case s.Runtime != nil:
+		return s.Runtime.Directory()
+	}
+	return s.Path
 }
 
 // A Config is what was loaded.
@@ -28,14 +44,28 @@ type Config struct {
 	Set     *rules.Set
 	File    *rules.File        // of the service; nil for files of envoyproxy/ratelimit
 	Domains *envoyfile.Domains // of envoyproxy/ratelimit; nil for a file of the service
-	// Follow has the paths and patterns of what was read, and of what would be. It is also there
-	// after an error.
+	// Follow has the paths and patterns of what was read, and of what would be, or the server of
+	// xDS. It is also there after an error.
 	Follow []string
 }
 
 // Load reads and compiles the files. What is wrong with them is an error of type [rules.Problems].
 // After an error the Config has only Follow.
+//
+// From a server of xDS it gets them once, within 10 seconds.
 func (s Source) Load() (*Config, error) {
+	if s.XDS != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		r, err := xds.Fetch(ctx, *s.XDS)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("nothing came within 10s for the node %q", s.XDS.Node)
+		}
+		if err != nil {
+			return &Config{Follow: []string{s.String()}}, fmt.Errorf("%v: %w", s, err)
+		}
+		return s.Resources(r)
+	}
 	if s.Runtime != nil {
 		return s.directory(*s.Runtime)
 	}
@@ -92,6 +122,23 @@ func (s Source) directory(r envoyfile.Runtime) (*Config, error) {
 	return s.envoy(files, follow...)
 }
 
+// Resources is Load of what a server of xDS has sent.
+func (s Source) Resources(r xds.Response) (*Config, error) {
+	var files []envoyfile.File
+	for _, resource := range r.Resources {
+		files = append(files, envoyfile.FileOf(resource))
+	}
+	c, err := s.envoy(files, s.String())
+	var problems rules.Problems
+	if errors.As(err, &problems) {
+		const most = 100 // of thousands the first are enough, and each path costs by the file
+		for i, p := range problems[:min(len(problems), most)] {
+			problems[i].Text += envoyfile.Path(files, p.At)
+		}
+	}
+	return c, err
+}
+
 func (s Source) envoy(files []envoyfile.File, follow ...string) (*Config, error) {
 	c := &Config{Follow: follow}
 	domains, err := envoyfile.Read(files, s.Options)
@@ -125,8 +172,9 @@ func (c *Config) Limits() []*rules.Limit {
 
 // Warnings lists settings that have no effect, or less than they say: no limits at all, limits of
 // calls in flight, which some protocols leave out, those that probably misspell an entry or match
-// no request at /v1/check, settings of files of envoyproxy/ratelimit that change nothing, limits
-// with a policy beside local decisions, and limits of which none of so many instances has a share.
+// no request at /v1/check, exceptions that are over, files without values, settings of files of
+// envoyproxy/ratelimit that change nothing, limits with a policy beside local decisions, limits of
+// too few units for their lease, and those of which none of so many instances has a share.
 // Instances are the processes that decide locally while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
@@ -141,6 +189,7 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 				"entries %q and %q: is one of them misspelt?", l.Name, when, key)})
 		}
 		warnings = append(warnings, l.Unmatched()...)
+		warnings = append(warnings, l.Idle(time.Now())...)
 		if l.Algorithm == algorithms.InFlight {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q limits "+
 				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+
@@ -152,7 +201,26 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 				l.Name, l.OnFailure)})
 		}
 	}
+	warnings = append(warnings, c.withoutLease()...)
 	return append(warnings, c.withoutShare(instances)...)
+}
+
+// withoutLease returns a warning for each limit with a rate of too few units for its lease.
+func (c *Config) withoutLease() (warnings rules.Problems) {
+	warned := make(map[*rules.Limit]bool)
+	for _, v := range c.Set.Variants() {
+		l := v.Limit
+		if l.Lease == nil || *l.Lease == 0 || warned[l] || v.Algorithm == nil {
+			continue
+		}
+		if least := math.Ceil(16 / *l.Lease); float64(v.Algorithm.Limit().Max) < least {
+			warned[l] = true
+			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q has lease: "+
+				"%s, but %s (%s) is decided by the store: with that lease, limits have leases "+
+				"from %.0f units on", l.Name, l.LeaseText(), v.RateText(), v.Why, least)})
+		}
+	}
+	return warnings
 }
 
 // without returns a warning if there are no limits, and for each domain of envoyproxy/ratelimit
@@ -164,6 +232,10 @@ func (c *Config) without() (warnings rules.Problems) {
 				Text: "there are no limits: every request is admitted"})
 		}
 		return warnings
+	}
+	if len(c.Domains.Names()) == 0 { // of a server of xDS: files have a domain each
+		return rules.Problems{{At: rules.Position{File: c.Follow[0]},
+			Text: "there are no limits: every request is admitted"}}
 	}
 	for _, name := range c.Domains.Empty() {
 		warnings = append(warnings, rules.Problem{At: c.Domains.At(name), Text: fmt.Sprintf(

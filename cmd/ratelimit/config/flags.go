@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,7 +18,7 @@ var errNames = errors.New("each limit of --limit, --in-flight and --block needs 
 
 // Flags are the limits of a command line.
 type Flags struct {
-	Limit    []ratelimit.Limit `env:"LIMIT" placeholder:"[NAME=]MAX/WINDOW"`
+	Limit    []LimitFlag       `env:"LIMIT" placeholder:"[NAME=]MAX/WINDOW"`
 	InFlight []ratelimit.Limit `env:"IN_FLIGHT" placeholder:"NAME=MAX/WINDOW"`
 	Block    []BlockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
 }
@@ -33,10 +34,10 @@ func (f *Flags) Compile() (*rules.Set, error) {
 	}
 	var limits []*rules.Limit
 	for _, l := range f.Limit {
-		l = WithName(l)
 		limits = append(limits, &rules.Limit{
-			Name: l.Name, Key: []string{"key"}, Algorithm: "log", Holds: time.Minute,
-			Rate: rules.Rate{Units: l.Max, Window: l.Window}})
+			Name: l.WithName().Name, Key: []string{"key"}, Algorithm: cmp.Or(l.Calendar, "log"),
+			Holds: time.Minute,
+			Rate:  rules.Rate{Units: l.Max, Window: l.Window, Starts: l.Starts}})
 	}
 	for _, l := range f.InFlight {
 		limits = append(limits, &rules.Limit{
@@ -66,6 +67,61 @@ func WithName(l ratelimit.Limit) ratelimit.Limit {
 		l.Name = l.Window.String()
 	}
 	return l
+}
+
+// A LimitFlag is a limit such as units=1000/1m or, in windows of the calendar, units=1000/week,
+// units=1000/week@sunday, units=1000/month@15 or units=1000/quarter.
+type LimitFlag struct {
+	ratelimit.Limit
+	Calendar string // week, month or quarter, whose limits have no Window; or empty
+	Starts   int    // the day of rules.Rate
+}
+
+// LimitFlags returns the flags of limits of a log.
+func LimitFlags(limits ...ratelimit.Limit) []LimitFlag {
+	flags := make([]LimitFlag, len(limits))
+	for i, l := range limits {
+		flags[i].Limit = l
+	}
+	return flags
+}
+
+// UnmarshalText is called by kong.
+func (f *LimitFlag) UnmarshalText(text []byte) error {
+	rest := string(text)
+	slash := strings.LastIndexByte(rest, '/')
+	window, day, hasDay := strings.Cut(rest[slash+1:], "@")
+	if !algorithms.IsCalendar(window) {
+		limit, err := ratelimit.ParseLimit(string(text))
+		*f = LimitFlag{Limit: limit}
+		return err
+	}
+	limit, err := ratelimit.ParseLimit(rest[:slash+1] + "1d") // for its name and units
+	if err == nil && hasDay {
+		f.Starts, err = rules.ParseStarts(day, window)
+	}
+	limit.Window = 0
+	f.Limit, f.Calendar = limit, window
+	return err
+}
+
+// WithName returns the limit with its window as its name if it has none.
+func (f LimitFlag) WithName() ratelimit.Limit {
+	f.Name = cmp.Or(f.Name, f.Calendar)
+	return WithName(f.Limit)
+}
+
+// String returns the flag in the form that UnmarshalText reads, with its name.
+func (f LimitFlag) String() string {
+	l := f.WithName()
+	if f.Calendar == "" {
+		return l.String()
+	}
+	text := fmt.Sprintf("%s=%d/%s", l.Name, l.Max, f.Calendar)
+	if f.Starts != 0 {
+		text += "@" + rules.StartsText(f.Starts, f.Calendar)
+	}
+	return text
 }
 
 // A BlockFlag is the name of a block and the longest time for which it can last, as in blocked=24h.

@@ -95,7 +95,7 @@ func (r *restarts) why(l *rules.Limit) string {
 		return fmt.Sprintf("its key is [%s], not [%s]", strings.Join(l.Key, ", "),
 			strings.Join(was.Key, ", "))
 	case turns(before, after):
-		return "its window is shorter, so that the one that is counted may be over at once"
+		return "its windows end sooner, so that the one that is counted may be over at once"
 	}
 	return ""
 }
@@ -152,30 +152,39 @@ func turns(before, after []*rules.Variant) bool {
 // forgets reports whether a unit that was counted at the end of a window is none under another
 // algorithm with the same encoding.
 func forgets(was, is driver.Algorithm) bool {
-	window := was.Limit().Window
-	if h, ok := was.(driver.Holder); ok && h.InFlight() || is.Limit().Window >= window {
+	if h, ok := was.(driver.Holder); ok && h.InFlight() {
 		return false
 	}
 	if _, ok := was.(algorithm.Block); ok {
 		return false
 	}
-	const day = 24 * time.Hour
-	end := (20000*day/window + 1) * window
-	now := end.Microseconds() - 1
+	now := time.Date(2024, 10, 4, 0, 0, 0, 0, time.UTC).UnixMicro()
+	_, _, res := was.Step(nil, now, driver.Demand{Algorithm: was, Op: driver.OpForce, N: 1})
+	now += res.ResetAfter.Microseconds() - 1
 	state, _, _ := was.Step(nil, now, driver.Demand{Algorithm: was, Op: driver.OpForce, N: 1})
-	_, _, res := is.Step(state, now, driver.Demand{Algorithm: is, Op: driver.OpPeek})
+	_, _, res = is.Step(state, now, driver.Demand{Algorithm: is, Op: driver.OpPeek})
 	return res.Remaining == is.Limit().Max
 }
 
-// StoreRestarts returns a warning if the store of c seems to be another one than that of old.
-func (c *Config) StoreRestarts(old *Config) rules.Problems {
-	if c.File == nil || old.File == nil ||
-		place(c.File.Store.Value) == place(old.File.Store.Value) {
+// StoreRestarts returns a warning if the store of c seems to be another one than that of old, and
+// one if the secret of keys does.
+func (c *Config) StoreRestarts(old *Config) (warnings rules.Problems) {
+	if c.File == nil || old.File == nil {
 		return nil
 	}
-	at := cmp.Or(c.File.Store.At, rules.Position{File: c.Follow[0]})
-	return rules.Problems{{At: at, Text: "store is another one, or has another " +
-		"prefix or tag: unless the counts are there too, all limits count from zero"}}
+	warn := func(at rules.Position, text string) {
+		at = cmp.Or(at, rules.Position{File: c.Follow[0]})
+		warnings = append(warnings, rules.Problem{At: at, Text: text})
+	}
+	if place(c.File.Store.Value) != place(old.File.Store.Value) {
+		warn(c.File.Store.At, "store is another one, or has another prefix, tag or table: unless "+
+			"the counts are there too, all limits count from zero")
+	}
+	if c.File.KeySecretFile.Value != old.File.KeySecretFile.Value {
+		warn(c.File.KeySecretFile.At, "key_secret_file is another one: unless the secret is the "+
+			"same, all limits count from zero")
+	}
+	return warnings
 }
 
 // place returns what says where a store keeps counts.
@@ -185,7 +194,7 @@ func place(store string) string {
 		return ""
 	}
 	parts := append(slices.Clone(u.Hosts), u.Path)
-	for _, name := range []string{"prefix", "tag"} {
+	for _, name := range []string{"prefix", "tag", "table"} {
 		value, _ := u.Param(name)
 		parts = append(parts, value)
 	}

@@ -52,7 +52,8 @@ func (f fields) text() string {
 }
 
 // maxOf is a max of each algorithm.
-var maxOf = map[string]string{"month": "100", "in-flight": "100", "block": "24h"}
+var maxOf = map[string]string{"month": "100", "week": "100", "quarter": "100",
+	"in-flight": "100", "block": "24h"}
 
 func base(name string) fields {
 	most, ok := maxOf[name]
@@ -88,7 +89,7 @@ func changesOf(name string) map[string]fields {
 		"nothing admitted": {"max": "0"},
 	}
 	switch name {
-	case "month", "in-flight":
+	case "week", "month", "quarter", "in-flight":
 		all["by"]["by"] = "{entry: plan, pro: 70}"
 	case "block":
 		all["by"]["by"], all["except"]["except"] = "{entry: plan, pro: 2h}",
@@ -104,6 +105,17 @@ func changesOf(name string) map[string]fields {
 		all["max"], all["a greater max"] = fields{"max": "70/1h"}, fields{"max": "200/1h"}
 		all["a shorter window"] = fields{"max": "100/30m"}
 		all["a longer window"] = fields{"max": "100/2h"}
+	}
+	switch name {
+	case "week":
+		all["an earlier start"], all["a later start"] = fields{"starts": "sunday"},
+			fields{"starts": "wednesday"}
+	case "month", "quarter":
+		all["an earlier start"], all["a later start"] = fields{"starts": "20"},
+			fields{"starts": "10"}
+	}
+	if algorithms.IsFixed(name) {
+		all["an offset"], all["another offset"] = fields{"offset": "-20m"}, fields{"offset": "40m"}
 	}
 	if name == "in-flight" {
 		delete(all, "shadow")
@@ -175,9 +187,18 @@ func isAtZero(t *testing.T, store ratelimit.Store, c *Config) bool {
 	return s.Result.Remaining == s.Result.Limit.Max
 }
 
-// ages are times at which a change comes, after the begin of an hour and a month.
-var ages = []time.Duration{time.Second, 20 * time.Minute, 45*time.Minute + 50*time.Second,
-	time.Hour - time.Second}
+// agesOf returns times at which a change comes, after the begin of the year 2000: a Saturday.
+func agesOf(name string) []time.Duration {
+	ages := []time.Duration{time.Second, 20 * time.Minute, 45*time.Minute + 50*time.Second,
+		time.Hour - time.Second}
+	last := map[string]time.Duration{"week": 2 * day, "month": 31 * day, "quarter": 91 * day}[name]
+	if last > 0 {
+		ages = append(ages, last-time.Second)
+	}
+	return ages
+}
+
+const day = 24 * time.Hour
 
 // TestRestarts: a limit is warned of if, and only if, the memory store counts from zero under it,
 // at whatever time the change comes.
@@ -195,7 +216,7 @@ func TestRestarts(t *testing.T) {
 				}
 				before, after := load(t, old.text()), load(t, next.text())
 				zero := false
-				for _, age := range ages {
+				for _, age := range agesOf(name) {
 					synctest.Test(t, func(t *testing.T) {
 						store, err := memorystore.New(nil)
 						if err != nil {
@@ -302,7 +323,8 @@ func TestRestartsOfEnvoy(t *testing.T) {
 	}
 }
 
-// TestStoreRestarts: another server, prefix or tag is another store, and other parameters are not.
+// TestStoreRestarts: another server, prefix, tag or table is another store, and other parameters
+// are not.
 func TestStoreRestarts(t *testing.T) {
 	const limits = "\nlimits: [{name: a, max: 1/1h}]\n"
 	old := load(t, "store: redis://u:p@a:6379/0?prefix=x&tag=y"+limits)
@@ -313,10 +335,30 @@ func TestStoreRestarts(t *testing.T) {
 		"redis://u:p@a:6379/1?prefix=x&tag=y":            1,
 		"redis://u:p@a:6379/0?prefix=z&tag=y":            1,
 		"redis://u:p@a:6379/0?prefix=x":                  1,
-		"memory":                                         1,
+		"redis://u:p@a:6379/0?prefix=x&tag=y&table=t":    1,
+		"memory": 1,
 	} {
 		if got := load(t, "store: "+store+limits).StoreRestarts(old); len(got) != want {
 			t.Errorf("%s: %v, want %d warnings", store, got, want)
+		}
+	}
+}
+
+// TestSecretRestarts: another file of the secret of keys, one more and one less is a warning at its
+// place.
+func TestSecretRestarts(t *testing.T) {
+	const limits = "limits: [{name: a, max: 1/1h}]\n"
+	for _, tt := range []struct{ before, after, want string }{
+		{"", "", ""},
+		{"key_secret_file: a\n", "key_secret_file: a\n", ""},
+		{"key_secret_file: a\n", "key_secret_file: b\n", ":1:18: key_secret_file is another one"},
+		{"", "key_secret_file: b\n", ":1:18: key_secret_file is another one"},
+		{"key_secret_file: a\n", "", ": key_secret_file is another one"},
+	} {
+		got := load(t, tt.after+limits).StoreRestarts(load(t, tt.before+limits))
+		if tt.want == "" && got != nil ||
+			tt.want != "" && (len(got) != 1 || !strings.Contains(got.Error(), tt.want)) {
+			t.Errorf("%q after %q: %v, want %q", tt.after, tt.before, got, tt.want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func BenchmarkLoad(b *testing.B) {
 			}
 			c := &Serve{source: config.Source{Path: path}, loaded: &config.Config{}}
 			l, err := c.newLimits(b.Context(), c.newDecider(store, nil, decision.WithObserver(
-				func(context.Context, ratelimit.Observation) {})), apitest.Discard)
+				func(context.Context, ratelimit.Observation) {})), nil, apitest.Discard)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -71,14 +71,14 @@ func BenchmarkDecisionLog(b *testing.B) {
 			}
 			defer store.Close()
 			c := &Serve{LogDecisions: share, LogFormat: "json", Flags: config.Flags{
-				Limit: []ratelimit.Limit{
-					{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond}}}}
+				Limit: config.LimitFlags(ratelimit.Limit{Name: "units", Max: 1_000_000_000,
+					Window: 10 * time.Millisecond})}}
 			hash, err := newHash(nil)
 			if err != nil {
 				b.Fatal(err)
 			}
 			l, err := c.newLimits(b.Context(), c.newDecider(
-				store, nil, c.logDecisions(hash, c.logger(io.Discard))), apitest.Discard)
+				store, nil, c.logDecisions(hash, c.logger(io.Discard))), nil, apitest.Discard)
 			if err != nil {
 				b.Fatal(err)
 			}

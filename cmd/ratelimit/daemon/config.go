@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -17,25 +18,37 @@ import (
 var errFileAndFlags = errors.New("--config has the limits: leave out --limit, --in-flight and " +
 	"--block")
 
-// readConfig reads the files of --config, or those that variables of envoyproxy/ratelimit name, and
-// takes the settings that the flags do not have from them. Without either and without --limit there
-// is one limit of 10/1m.
+// readConfig reads the files of limits and the secret of keys, and takes the settings that the
+// flags do not have from the files.
 func (c *Serve) readConfig() error {
+	if err := c.readLimits(); err != nil {
+		return err
+	}
+	return c.readKeySecret()
+}
+
+// readLimits reads the files of --config, or those that variables of envoyproxy/ratelimit name.
+// Without either and without --limit there is one limit of 10/1m.
+func (c *Serve) readLimits() error {
 	if err := c.readEnvoyVariables(); err != nil {
 		return err
 	}
 	switch {
 	case c.Config != "":
 		c.source.Path = c.Config
-	case c.source.Runtime == nil:
+	case c.source == (config.Source{}):
 		c.Store = cmp.Or(c.Store, "memory")
 		if c.Limit == nil { // an empty --limit is a mistake
-			c.Limit = []ratelimit.Limit{{Max: 10, Window: time.Minute}}
+			c.Limit = config.LimitFlags(ratelimit.Limit{Max: 10, Window: time.Minute})
 		}
 		return nil
 	}
 	if c.HasLimits() {
 		return errFileAndFlags
+	}
+	if c.source.XDS != nil {
+		c.loaded = &config.Config{Follow: []string{c.source.String()}}
+		return nil
 	}
 	var err error
 	if c.loaded, err = c.source.Load(); err != nil && !c.envoy.ForceStart {
@@ -55,25 +68,13 @@ func (c *Serve) readConfig() error {
 	return nil
 }
 
-// configPath returns the path of the file or directory of the limits, or "".
-func (c *Serve) configPath() string {
-	if c.source.Runtime != nil {
-		return c.source.Runtime.Directory()
-	}
-	return c.source.Path
-}
-
 // storeOf returns the URL of the store of a file, with the password of password_file.
 func storeOf(f *rules.File) (string, error) {
 	store := cmp.Or(f.Store.Value, "memory")
 	if f.PasswordFile.Value == "" {
 		return store, nil
 	}
-	path := f.PasswordFile.Value
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(f.PasswordFile.At.File), path)
-	}
-	password, err := readfile.Credentials(path)
+	password, err := readfile.Credentials(pathOf(f.PasswordFile))
 	if err != nil {
 		return "", fmt.Errorf("%v: password_file: %w", f.PasswordFile.At, err)
 	}
@@ -88,4 +89,12 @@ func storeOf(f *rules.File) (string, error) {
 	}
 	text := url.UserPassword("", strings.TrimRight(string(password), "\r\n")).String()
 	return scheme + "://" + user + text + "@" + hosts, nil
+}
+
+// pathOf returns the path that a file has, which is relative to that file.
+func pathOf(t rules.Text) string {
+	if filepath.IsAbs(t.Value) {
+		return t.Value
+	}
+	return filepath.Join(filepath.Dir(t.At.File), t.Value)
 }

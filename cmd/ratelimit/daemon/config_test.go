@@ -38,7 +38,7 @@ func TestReload(t *testing.T) {
 		defer store.Close()
 		var log apitest.Log
 		c := parseServe(t, []string{"serve", "--config", file})
-		l, err := c.followLimits(t.Context(), c.newDecider(store, nil),
+		l, err := c.followLimits(t.Context(), c.newDecider(store, nil), nil, nil,
 			slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestReloadKeepsWaitingCalls(t *testing.T) {
 		defer store.Close()
 		c := parseServe(t, []string{"serve", "--config", apitest.ConfigFile(t,
 			"limits: [{name: calls, key: [tenant], algorithm: in-flight, max: 1}]\n")})
-		l, err := c.newLimits(t.Context(), c.newDecider(store, nil), apitest.Discard)
+		l, err := c.newLimits(t.Context(), c.newDecider(store, nil), nil, apitest.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 )
 
@@ -14,7 +14,7 @@ import (
 // again when they change. Each file is followed alone, so that a bad one does not keep
 // tokens in force that were removed from another one.
 type credentials struct {
-	httpapi.Rights
+	access.Table
 	certificates *certificates // nil without files
 	grpc         *certificates // of --grpc-addr; mostly the same
 	followed     []followed
@@ -64,12 +64,16 @@ func (s *credentials) read(ctx context.Context, c *Serve, log *slog.Logger) erro
 		s.grpc = followTLS("grpc-", TLSFlags{own.Cert, own.Key, own.ClientCA})
 	}
 	if c.ReadTokenFile != "" {
-		s.Readers = httpapi.NewTokens(c.ReadTokenFile)
+		s.Readers = access.NewTokens("read-token-file", c.ReadTokenFile, false)
 		follow("read-token-file", s.Readers.Read, c.ReadTokenFile)
 	}
 	if c.WriteTokenFile != "" {
-		s.Writers = httpapi.NewTokens(c.WriteTokenFile)
+		s.Writers = access.NewTokens("write-token-file", c.WriteTokenFile, true)
 		follow("write-token-file", s.Writers.Read, c.WriteTokenFile)
+	}
+	if c.AccessFile != "" {
+		s.File = access.NewFile(c.AccessFile)
+		follow("access-file", s.File.Read, c.AccessFile)
 	}
 	return failed
 }

@@ -28,12 +28,15 @@ func allCredentials(t *testing.T) (c *Serve, files map[string]string, a *apitest
 	copyFile(t, a.Path("ca.pem"), a.Path("inner-ca.pem"))
 	c = &Serve{ReadTokenFile: apitest.TokenFile(t, "the-reader-of-before"),
 		WriteTokenFile: apitest.TokenFile(t, "the-writer-of-before"),
-		TLS:            TLSFlags{a.Path("server.pem"), a.Path("server.key"), a.Path("ca.pem")}}
+		AccessFile: apitest.WriteFile(t, filepath.Join(t.TempDir(), "access.yaml"),
+			"tokens: [{name: ann, token: the-access-of-before, may: [write]}]\n"),
+		TLS: TLSFlags{a.Path("server.pem"), a.Path("server.key"), a.Path("ca.pem")}}
 	c.envoy.TLS = &envoy.TLSFiles{Cert: a.Path("inner.pem"), Key: a.Path("inner.key"),
 		ClientCA: a.Path("inner-ca.pem")}
 	return c, map[string]string{
 		"read-token-file": c.ReadTokenFile, "write-token-file": c.WriteTokenFile,
-		"tls-cert": c.TLS.Cert, "tls-client-ca": c.TLS.ClientCA,
+		"access-file": c.AccessFile,
+		"tls-cert":    c.TLS.Cert, "tls-client-ca": c.TLS.ClientCA,
 		"grpc-tls-cert": c.envoy.TLS.Cert, "grpc-tls-client-ca": c.envoy.TLS.ClientCA,
 	}, a
 }
@@ -75,8 +78,8 @@ func TestCredentialsAlone(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			for _, bad := range []string{"read-token-file", "write-token-file", "tls-cert",
-				"tls-client-ca", "grpc-tls-cert", "grpc-tls-client-ca"} {
+			for _, bad := range []string{"read-token-file", "write-token-file",
+				"access-file", "tls-cert", "tls-client-ca", "grpc-tls-cert", "grpc-tls-client-ca"} {
 				c, files, a := allCredentials(t)
 				var log apitest.Log
 				s, err := c.newCredentials(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
@@ -91,8 +94,7 @@ func TestCredentialsAlone(t *testing.T) {
 					w := httptest.NewRecorder()
 					r := httptest.NewRequest(http.MethodPost, path, nil)
 					r.Header.Set("Authorization", "Bearer "+token)
-					a := httpapi.NewAccess(&s.Rights,
-						httpapi.NewAuditLog(apitest.Discard, decision.New(nil), nil))
+					a := httpapi.NewAccess(&s.Table, httpapi.NewAuditLog(nil, decision.New(nil)))
 					a.Only(ok).ServeHTTP(w, r)
 					return w.Code
 				}
@@ -101,6 +103,7 @@ func TestCredentialsAlone(t *testing.T) {
 					return map[string]any{
 						"read-token-file":    status("/metrics", "the-reader-of-before") == 200,
 						"write-token-file":   status("/v1/reset", "the-writer-of-before") == 200,
+						"access-file":        status("/v1/reset", "the-access-of-before") == 200,
 						"tls-cert":           own.Certificates[0].Leaf.SerialNumber.Int64(),
 						"tls-client-ca":      own.ClientCAs,
 						"grpc-tls-cert":      grpc.Certificates[0].Leaf.SerialNumber.Int64(),
@@ -115,6 +118,8 @@ func TestCredentialsAlone(t *testing.T) {
 					switch {
 					case strings.HasSuffix(name, "token-file"):
 						apitest.WriteFile(t, files[name], "another-token-of-the-tests")
+					case name == "access-file":
+						apitest.WriteFile(t, files[name], "{}\n")
 					case strings.HasSuffix(name, "-ca"):
 						copyFile(t, apitest.NewAuthority(t).Path("ca.pem"), files[name])
 					default:

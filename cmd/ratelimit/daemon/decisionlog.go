@@ -41,7 +41,8 @@ func (c *Serve) logDecisions(hash func(key string) string, log *slog.Logger) dec
 				if s.Asked {
 					source = s.Result.Source.String()
 				}
-				if !s.Allowed && !s.Shadow && !slices.Contains(refused, s.Limit.Name) {
+				if !d.Allowed && !s.Allowed && !s.Shadow &&
+					!slices.Contains(refused, s.Limit.Name) {
 					refused = append(refused, s.Limit.Name)
 				}
 				limits, sources = append(limits, s.Limit.Name), append(sources, source)

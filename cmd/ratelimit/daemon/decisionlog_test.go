@@ -40,7 +40,7 @@ func TestDecisionLogShares(t *testing.T) {
 		}
 		defer store.Close()
 		d := c.newDecider(store, nil, c.logDecisions(hash, c.logger(&log)))
-		if _, err := c.newLimits(t.Context(), d, apitest.Discard); err != nil {
+		if _, err := c.newLimits(t.Context(), d, nil, apitest.Discard); err != nil {
 			t.Fatal(err)
 		}
 		for range requests {

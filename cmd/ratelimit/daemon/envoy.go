@@ -11,9 +11,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 )
 
 // Addresses that are used if no flag and no variable has another. Those with variables of
@@ -24,10 +25,11 @@ const (
 	defaultGRPCEnvoy = "0.0.0.0:8081"
 )
 
-// HasEnvoyVariables reports whether the environment names files of envoyproxy/ratelimit.
+// HasEnvoyVariables reports whether the environment says where envoyproxy/ratelimit has its
+// configuration.
 func HasEnvoyVariables() bool {
 	for _, name := range []string{
-		"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
+		"CONFIG_TYPE", "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
 		if os.Getenv(name) != "" {
 			return true
 		}
@@ -49,7 +51,8 @@ func (c *Serve) readEnvoyVariables() (err error) {
 	if c.envoy, c.unread, err = envoy.ReadEnvironment(os.Environ()); err != nil {
 		return err
 	}
-	c.source = config.Source{Runtime: c.envoy.Files, Options: c.envoy.FileOptions}
+	c.source = config.Source{Runtime: c.envoy.Files, XDS: c.envoy.XDS,
+		Options: c.envoy.FileOptions}
 	if c.Store = cmp.Or(c.Store, c.envoy.Store); c.Store == "" {
 		return errNoRedis
 	}
@@ -115,10 +118,9 @@ func (c *Serve) prepareGRPC() error {
 	return nil
 }
 
-// newEnvoy returns what answers Envoy, or nil without --grpc-addr. settling, or nil, has the tokens
-// that settle more than is held.
+// newEnvoy returns what answers Envoy, or nil without --grpc-addr.
 func (c *Serve) newEnvoy(
-	l *limits, settling *httpapi.Access, log *slog.Logger,
+	l *limits, allowed *access.Table, writes *audit.Trail, log *slog.Logger,
 ) (*envoy.Service, error) {
 	if c.GRPCAddr == "" {
 		return nil, nil
@@ -126,9 +128,7 @@ func (c *Serve) newEnvoy(
 	settings := c.envoy.Config
 	settings.Decider, settings.Domains, settings.Log = l.decider, l.domains, log
 	settings.Reached = c.EnvoyLook == "reached"
-	if settling != nil {
-		settings.MayCharge = settling.Writers.Has
-	}
+	settings.Access, settings.SettleWithin, settings.Audit = allowed, c.SettleWithinHold, writes
 	return envoy.New(settings)
 }
 

@@ -75,7 +75,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	b := &busyScene{T: t, store: &busy{Store: memory, latency: 40 * time.Millisecond},
 		log: new(strings.Builder)}
 	c := &Serve{
-		Flags:     config.Flags{Limit: []ratelimit.Limit{ratelimit.PerMinute("requests", 1000)}},
+		Flags:     config.Flags{Limit: config.LimitFlags(ratelimit.PerMinute("requests", 1000))},
 		OnFailure: policy, Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
 		EnvoyLook: "free", BreakerFailures: 20,
 	}
@@ -90,11 +90,11 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	b.breaker = guarded.breaker
 	t.Cleanup(func() { _ = guarded.Close() })
 	log := c.logger(b.log)
-	l, err := c.newLimits(t.Context(), c.newDecider(s.Store, nil), log)
+	l, err := c.newLimits(t.Context(), c.newDecider(s.Store, nil), nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.envoy, err = c.newEnvoy(l, nil, log); err != nil {
+	if b.envoy, err = c.newEnvoy(l, nil, nil, log); err != nil {
 		t.Fatal(err)
 	}
 	b.api = httpapi.New(httpapi.Options{

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
@@ -82,8 +83,8 @@ type listeners struct {
 }
 
 // all returns the servers that answer with handler and e: that of --addr and, if there are, those
-// of --admin-addr, which is the only one then to answer requests that read or write, and of
-// --grpc-addr. They listen, and have not accepted a connection yet.
+// of --admin-addr, which is the only one then to answer requests that read or write, of
+// --grpc-addr, and of metrics alone. They listen, and have not accepted a connection yet.
 func (l *listeners) all(handler http.Handler, e *envoy.Service) (servers []server, err error) {
 	defer func() {
 		if err != nil {
@@ -113,6 +114,12 @@ func (l *listeners) all(handler http.Handler, e *envoy.Service) (servers []serve
 		}
 		servers = append(servers, s)
 	}
+	if addr := l.cmd.envoy.MetricsAddr; addr != "" {
+		if s, err = l.http(addr, l.bounds.admin, l.onlyMetrics(admin)); err != nil {
+			return servers, err
+		}
+		servers = append(servers, s)
+	}
 	return servers, nil
 }
 
@@ -127,19 +134,33 @@ func (l *listeners) http(addr string, most int, handler http.Handler) (server, e
 	if certs := l.credentials.certificates; certs != nil && listener.Addr().Network() == "tcp" {
 		listener = tls.NewListener(listener, certs.config())
 	}
-	handler = l.counts.measure(httpapi.WithRetryAfter(l.cmd.BreakerPause, countBytes(handler)))
+	handler = l.counts.measure(httpapi.WithRetryAfter(
+		l.cmd.BreakerPause, l.cmd.RetryJitter, countBytes(handler)))
 	return server{httpServer{newServer(handler, l.failed, l.log), bounded}, listener}, nil
 }
 
 // onlyDecisions answers requests that read or write with 404, and passes the rest on.
 func onlyDecisions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if httpapi.Needs(r.URL.Path) != httpapi.ToDecide {
+		if httpapi.Needs(r.URL.Path)&(access.ToRead|access.ToWrite) != 0 {
 			problem.Problem{Status: http.StatusNotFound,
 				Detail: "This path is answered on the address of --admin-addr."}.Write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyMetrics answers requests of metrics, at their path of envoyproxy/ratelimit.
+func (l *listeners) onlyMetrics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != l.cmd.envoy.MetricsPath {
+			http.NotFound(w, r)
+			return
+		}
+		there := r.Clone(r.Context())
+		there.URL.Path = httpapi.MetricsPath
+		next.ServeHTTP(w, there)
 	})
 }
 

@@ -88,6 +88,9 @@ func (m *metrics) watchStore(s *guardedStore) error {
 	if s.breaker != nil {
 		problems = append(problems, m.Watch("breaker", func() any { return s.breaker.Stats() }))
 	}
+	if s.leases != nil {
+		problems = append(problems, m.Watch("leases", func() any { return s.leases.Stats() }))
+	}
 	if s.local != nil {
 		problems = append(problems, m.Watch("local", func() any { return s.local.Stats() }))
 	}

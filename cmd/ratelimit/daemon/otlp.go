@@ -28,16 +28,25 @@ func (c *Serve) otlp(ctx context.Context, log *slog.Logger) ([]sdkmetric.Option,
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)
 	}
+	about, err := aboutService(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reader := sdkmetric.NewPeriodicReader(logged{exporter, log})
+	return []sdkmetric.Option{
+		sdkmetric.WithReader(reader), sdkmetric.WithResource(about)}, nil
+}
+
+// aboutService returns what OTLP says of the service.
+func aboutService(ctx context.Context) (*resource.Resource, error) {
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "ratelimit"),
 			attribute.String("service.version", version.String())),
 		resource.WithFromEnv()) // which overrides the name
 	if err != nil {
-		return nil, fmt.Errorf("--otlp: %w", err)
+		return nil, fmt.Errorf("OTLP: %w", err)
 	}
-	reader := sdkmetric.NewPeriodicReader(logged{exporter, log})
-	return []sdkmetric.Option{
-		sdkmetric.WithReader(reader), sdkmetric.WithResource(about)}, nil
+	return about, nil
 }
 
 // logged is an exporter whose errors are in the log of the service.

@@ -11,8 +11,10 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/internal/version"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -27,18 +29,24 @@ type page struct {
 
 // newPage returns the page. Close it when the service ends.
 func (c *Serve) newPage(
-	store *guardedStore, top *httpapi.TopKeys, allowed *httpapi.Rights,
-	hash func(key string) string, limits func() *limits, log *slog.Logger,
+	store *guardedStore, top *httpapi.TopKeys, allowed *access.Table,
+	writes func() *httpapi.AuditLog, limits func() *limits, log *slog.Logger,
 ) (*page, error) {
 	p := &page{cmd: c, store: store, limits: limits}
 	opts := &dashboard.Options{
 		Store: store.Store.Store, Limits: p.algorithms, Find: p.find, State: p.state, Log: log,
-		KeyName: hash,
-		// Everyone sees the actions, and whoever wants one is asked for a token.
+		// Who has no credential sees the actions, and is asked for a token when one is wanted.
 		MayWrite: func(r *http.Request) bool {
-			return allowed.Writers != nil &&
-				(r.URL.Path != "/act" || allowed.Missing(r, httpapi.ToWrite) == nil)
+			c := access.From(r.Context())
+			if c.Known() || r.URL.Path == "/act" {
+				return c.May(access.ToWrite)
+			}
+			return allowed.HasWriter()
 		},
+		Acting: func(r *http.Request, a dashboard.Action) func(int, error) {
+			return acting(writes(), r, a)
+		},
+		Only: only,
 	}
 	if top != nil {
 		opts.Top = top.Sketch
@@ -116,18 +124,39 @@ func (p *page) state() []dashboard.Line {
 		lines = append(lines, dashboard.Line{Name: "breaker", Value: string(s),
 			Bad: s != layer.BreakerClosed})
 	}
+	if p.store.leases != nil {
+		if s := p.store.leases.Stats(); s.Keys > 0 {
+			text := fmt.Sprintf("%d hot keys; of %d units taken ahead %d were never used",
+				s.Keys, s.Taken, s.Lost)
+			lines = append(lines, dashboard.Line{Name: "decides here", Value: text})
+		}
+	}
 	if p.store.local != nil {
 		s := p.store.local.Stats()
 		lines = append(lines, dashboard.Line{Name: "decides", Value: map[bool]string{
 			false: "the store", true: "this process, locally"}[s.Unavailable], Bad: s.Unavailable})
 	}
 	limits := p.limits()
-	if limits.watcher == nil {
+	if limits.follows == nil {
 		return lines
 	}
-	s := limits.watcher.Status()
-	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf(
-		"%s, loaded %s, hash %s", limits, s.Loaded.UTC().Format(time.DateTime), s.Hash)})
+	s := limits.follows.Status()
+	loaded := "not loaded yet"
+	if !s.Loaded.IsZero() {
+		loaded = fmt.Sprintf("loaded %s, hash %s", s.Loaded.UTC().Format(time.DateTime), s.Hash)
+	}
+	lines = append(lines, dashboard.Line{Name: "limits",
+		Value: fmt.Sprintf("%s, %s", limits, loaded), Bad: s.Loaded.IsZero()})
+	if f, ok := limits.follows.(*xds.Follower); ok {
+		text := "connected"
+		if !f.Connected() {
+			text = "not connected"
+		}
+		if version := f.Version(); version != "" {
+			text += fmt.Sprintf(", version %q is in force", version)
+		}
+		lines = append(lines, dashboard.Line{Name: "xDS", Value: text, Bad: !f.Connected()})
+	}
 	if restarts := limits.restarts.Load(); restarts != nil {
 		text := restarts.limits[0].Text
 		if n := len(restarts.limits) - 1; n > 0 {
@@ -135,6 +164,11 @@ func (p *page) state() []dashboard.Line {
 		}
 		lines = append(lines, dashboard.Line{Name: "counts lost",
 			Value: restarts.at.UTC().Format(time.DateTime) + ": " + text})
+	}
+	if set := limits.decider.Set(); set != nil {
+		if text := listed(temporary(set, time.Now())); text != "" {
+			lines = append(lines, dashboard.Line{Name: "for a time", Value: text})
+		}
 	}
 	if s.Err != nil {
 		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true})

@@ -20,7 +20,7 @@ func mayFail(url string) bool {
 // or refuses the user. Other failures may be temporary and are only logged. probe is for the
 // readiness; it is nil if requests are answered while the store is unavailable.
 func (c *Serve) checkStore(
-	ctx context.Context, store *backend.Store, log *slog.Logger,
+	ctx context.Context, store *guardedStore, log *slog.Logger,
 ) (probe func(context.Context) error, err error) {
 	if !mayFail(c.Store) {
 		return nil, nil
@@ -46,5 +46,6 @@ func (c *Serve) checkStore(
 	for _, warning := range server.Warnings {
 		log.Warn(warning)
 	}
+	store.warnOfNewSecret(ctx, log)
 	return probe, nil
 }

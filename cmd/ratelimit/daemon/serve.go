@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
+	"github.com/truewindow/ratelimit/edge"
 	"github.com/truewindow/ratelimit/shadow"
 	"github.com/truewindow/ratelimit/topkeys"
 )
@@ -32,6 +34,9 @@ type Serve struct {
 	Store     string    `env:"STORE" placeholder:"URL"`
 	OnFailure onFailure `env:"ON_FAILURE" placeholder:"POLICY"`
 	Instances int       `env:"INSTANCES" placeholder:"N"`
+	Lease     leaseFlag `env:"LEASE" placeholder:"SHARE"`
+
+	KeySecretFile string `env:"KEY_SECRET_FILE" placeholder:"FILE"`
 	config.Flags
 
 	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
@@ -49,14 +54,18 @@ type Serve struct {
 	TLS            TLSFlags      `embed:"" prefix:"tls-"`
 	ReadTokenFile  string        `env:"READ_TOKEN_FILE" placeholder:"FILE"`
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
+	AccessFile     string        `env:"ACCESS_FILE" placeholder:"FILE"`
 	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
 
 	SettleWithinHold bool `env:"SETTLE_WITHIN_HOLD"`
+	AuditFlags
 
 	EnvoyCharge []chargeFlag `env:"ENVOY_CHARGE" default:"all" placeholder:"[DOMAIN=]HOW"`
 	EnvoyLook   string       `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
 
 	GRPCMaxConnectionAge time.Duration `env:"GRPC_MAX_CONNECTION_AGE" placeholder:"DURATION"`
+
+	RetryJitter float64 `env:"RETRY_JITTER" default:"0" placeholder:"SHARE"`
 
 	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
@@ -67,8 +76,11 @@ type Serve struct {
 	LogFormat string      `env:"LOG_FORMAT" default:"" enum:",text,json" placeholder:"FORMAT"`
 	LogLevel  *slog.Level `env:"LOG_LEVEL" placeholder:"LEVEL"` // nil: info
 
+	Stdout io.Writer `kong:"-"` // of --audit=-; nil: that of the process
+
 	source config.Source
 	loaded *config.Config // nil without files of limits
+	secret []byte         // of keys; nil if the store has the keys themselves
 	envoy  envoy.Settings // of variables of envoyproxy/ratelimit
 	unread []string       // such variables without a meaning here
 
@@ -94,11 +106,18 @@ func (c *Serve) Validate() error {
 	if err := c.TLS.Validate(); err != nil {
 		return err
 	}
-	if c.SettleWithinHold && c.WriteTokenFile == "" {
-		return errors.New("--settle-within-hold needs --write-token-file, whose tokens settle more")
+	if c.SettleWithinHold && c.WriteTokenFile == "" && c.AccessFile == "" {
+		return errors.New("--settle-within-hold needs --write-token-file or --access-file, whose " +
+			"tokens settle more")
+	}
+	if err := c.AuditFlags.Validate(); err != nil {
+		return err
 	}
 	if !(c.LogDecisions >= 0 && c.LogDecisions <= 1) {
 		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
+	}
+	if !edge.ValidJitter(c.RetryJitter) {
+		return fmt.Errorf("--retry-jitter=%v is not between 0 and 1", c.RetryJitter)
 	}
 	if err := httpapi.CheckTrustedProxies(c.TrustedProxy); err != nil {
 		return err
@@ -106,6 +125,8 @@ func (c *Serve) Validate() error {
 	switch {
 	case c.Drain < 0:
 		return fmt.Errorf("--drain=%v is negative", c.Drain)
+	case !mayFail(c.Store) && c.Lease > 0:
+		return errNoLease
 	case !mayFail(c.Store):
 		return c.prepareGRPC()
 	case c.OnFailure == "":
@@ -160,9 +181,16 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var inForce *limits // set below: the page asks for it only when it is served
-	page, err := c.newPage(
-		store, top, &credentials.Rights, hash, func() *limits { return inForce }, log)
+	trail, err := c.openAudit(ctx, c.Stdout, hash, log)
+	if err != nil {
+		return err
+	}
+	defer trail.Close()
+	// Set below: the page asks for them only when it is served.
+	var inForce *limits
+	var writes *httpapi.AuditLog
+	page, err := c.newPage(store, top, &credentials.Table,
+		func() *httpapi.AuditLog { return writes }, func() *limits { return inForce }, log)
 	if err != nil {
 		return err
 	}
@@ -173,11 +201,15 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 		decision.WithObserver(page.Observe), decision.WithWarnings(page.Warn),
 		decision.WithShadowObserver(asShadow(counts.ObserveShadow)),
 		decision.WithShadowObserver(asShadow(page.ObserveShadow)))
-	if inForce, err = c.followLimits(ctx, decider, log); err != nil {
+	inForce, err = c.followLimits(ctx, decider, store.leases, trail.Trail, log)
+	switch {
+	case err != nil && ctx.Err() != nil: // it was to end while it waited for a first configuration
+		return nil
+	case err != nil:
 		return err
 	}
 	defer inForce.Close()
-	probe, err := c.checkStore(ctx, store.Store, log)
+	probe, err := c.checkStore(ctx, store, log)
 	if err != nil {
 		return err
 	}
@@ -185,27 +217,24 @@ func (c *Serve) Run(ctx context.Context, stderr io.Writer) error {
 	defer ready.Drain()
 	context.AfterFunc(ready.Draining(), page.Close) // its open connections would last
 
-	writes := httpapi.NewAuditLog(log, decider, hash)
-	allowed := httpapi.NewAccess(&credentials.Rights, writes)
-	var settling *httpapi.Access
-	if c.SettleWithinHold {
-		settling = allowed
-	}
-	envoy, err := c.newEnvoy(inForce, settling, log)
+	writes = httpapi.NewAuditLog(trail.Trail, decider)
+	allowed := httpapi.NewAccess(&credentials.Table, writes)
+	envoy, err := c.newEnvoy(inForce, &credentials.Table, trail.Trail, log)
 	if err != nil {
 		return err
 	}
 	proxies := httpapi.NewForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
 	answers := httpapi.New(httpapi.Options{
-		Decider: decider, Config: inForce.config.Load, Log: log, Audit: writes, Proxies: proxies,
-		Ready: ready, Top: top, Envoy: envoyJSON(envoy), Settling: settling})
+		Decider: decider, Config: inForce.config.Load, Log: log, Audit: trail.Trail,
+		Proxies: proxies, Ready: ready, Top: top, Envoy: envoyJSON(envoy),
+		SettleWithin: c.SettleWithinHold, RetryJitter: c.RetryJitter})
 	handler := httpapi.NewHosts(c.Host, c.Addr, c.AdminAddr).Only(
 		ready.CloseWhileDraining(allowed.Only(page.before(counts.before(answers)))),
-		append(c.anyHost, httpapi.CheckPath)...)
+		func(path string) bool { return proxies.IsCheck(path) || slices.Contains(c.anyHost, path) })
 
 	failed := new(failedConnections)
 	err = counts.watchService(&serviceReader{limits: inForce, credentials: credentials,
-		proxies: proxies, envoy: envoy, failed: failed})
+		proxies: proxies, envoy: envoy, failed: failed, trail: trail})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 )
 
 // A serviceMetric is a metric that is read when metrics are collected.
@@ -42,6 +43,8 @@ var serviceMetrics = []serviceMetric{
 		"When the limits in force were loaded, in Unix time.", false},
 	{"ratelimit.config.valid", "{config}",
 		"1 if the last load succeeded, else 0.", false},
+	{"ratelimit.config.connected", "{stream}",
+		"1 while the server of xDS is connected, else 0.", false},
 	{"ratelimit.config.failures", "{load}", "Loads of the limits that failed.", true},
 	{"ratelimit.config.restarted", "{limit}",
 		"Limits whose count began at zero at a load in place of going on.", true},
@@ -53,6 +56,7 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.certificate.expiry.timestamp", "s",
 		"When a certificate of the service, or the last of a file of authorities, expires, in " +
 			"Unix time.", false},
+	{"ratelimit.audit.lost", "{event}", "Events of the audit that could not be written.", true},
 	{"ratelimit.connections.failed", "{connection}",
 		"Connections that ended in the handshake of TLS or in the head of a request.", true},
 }
@@ -64,6 +68,7 @@ type serviceReader struct {
 	proxies     *httpapi.ForwardAuth
 	envoy       *envoy.Service // or nil
 	failed      *failedConnections
+	trail       *trail
 }
 
 // watchService exports what r reads, until m is closed.
@@ -105,6 +110,7 @@ func (r *serviceReader) read(add addFunc) {
 	r.readConfig(add)
 	r.credentials.observe(add)
 	r.failed.read(add)
+	r.trail.observe(add)
 }
 
 type addFunc func(name string, value int64, labels ...attribute.KeyValue)
@@ -150,14 +156,17 @@ func readEnvoy(add addFunc, s envoy.Stats) {
 
 // readConfig adds nothing without files.
 func (r *serviceReader) readConfig(add addFunc) {
-	if r.limits.watcher == nil {
+	if r.limits.follows == nil {
 		return
 	}
-	s := r.limits.watcher.Status()
+	s := r.limits.follows.Status()
 	if !s.Loaded.IsZero() { // with FORCE_START_WITHOUT_INITIAL_CONFIG there may be no load yet
 		add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
 	}
 	add("ratelimit.config.valid", oneIfLoaded(s))
+	if f, ok := r.limits.follows.(*xds.Follower); ok {
+		add("ratelimit.config.connected", map[bool]int64{true: 1}[f.Connected()])
+	}
 	add("ratelimit.config.failures", int64(s.Failed))
 	add("ratelimit.config.restarted", r.limits.restarted.Load())
 	add("ratelimit.config.limits", int64(len(r.limits.config.Load().Limits())))

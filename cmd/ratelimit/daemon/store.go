@@ -11,6 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -42,9 +43,9 @@ func (f onFailure) policy() ratelimit.Policy {
 }
 
 var (
-	errNoPolicy = errors.New("a store on a server needs --on-failure, which has no default. " +
-		"While the server is unavailable, closed answers 503; open admits everything; local, " +
-		"with --instances=N, lets each of N processes admit its share of the limit")
+	errNoPolicy = errors.New("a store on a server or in a file needs --on-failure, which has no " +
+		"default. While the store is unavailable, closed answers 503; open admits everything; " +
+		"local, with --instances=N, lets each of N processes admit its share of the limit")
 	errNoInstances = errors.New("--on-failure=local needs --instances=N, or instances in " +
 		"the file: the number of processes that share the server, each of which admits one N-th " +
 		"of every limit")
@@ -73,21 +74,30 @@ func (c *Serve) localInstances() int {
 // A guardedStore is the store of a service with the layers around it.
 type guardedStore struct {
 	*backend.Store                 // all layers included
+	plain          driver.Store    // gets the keys of calls unhashed; nil if the store has them so
 	breaker        *layer.Breaker  // nil for a store that does not fail
+	leases         *leases         // nil if no limit can have one
 	local          *layer.Degraded // nil without local decisions
 }
 
 // openStore opens the store, with a breaker around one on a server, so that callers do not wait for
-// a server that fails, and with --on-failure=local a Degraded store around both. Calls over gRPC
-// have less time than others, between both.
+// a server that fails, leases around both, and with --on-failure=local a Degraded store around all.
+// Calls over gRPC have less time than others, between breaker and leases. With a secret, all of
+// these get hashes of keys.
 func (c *Serve) openStore(ctx context.Context, log *slog.Logger) (*guardedStore, error) {
-	s, err := backend.Open(ctx, c.Store)
+	s, err := backend.Open(ctx, c.storeURL())
 	if err != nil {
 		return nil, err
 	}
 	guarded, err := c.guard(s, log)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
+	}
+	if c.secret != nil {
+		guarded.plain = s.Store
+		if s.Store, err = c.hashKeys(s.Store); err != nil {
+			return nil, errors.Join(err, guarded.Close())
+		}
 	}
 	return guarded, nil
 }
@@ -114,6 +124,12 @@ func (c *Serve) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error)
 			return nil, err
 		}
 	}
+	if c.Lease > 0 || c.loaded != nil { // a file can give limits leases at any time
+		if g.leases, err = newLeases(s.Store, float64(c.Lease)); err != nil {
+			return nil, err
+		}
+		s.Store = g.leases
+	}
 	if c.OnFailure != failLocal {
 		return g, nil
 	}
@@ -135,13 +151,20 @@ func (g *guardedStore) Close() error {
 	if g.local != nil {
 		err = g.local.Close()
 	}
+	if g.leases != nil {
+		err = errors.Join(err, g.leases.Close())
+	}
 	return errors.Join(err, g.Store.Close())
 }
 
 // warnOfNoShare warns of limits of which each process admits nothing locally, because its share is
 // rounded down to 0.
 func (c *Serve) warnOfNoShare(log *slog.Logger) {
-	for _, l := range slices.Concat(c.Limit, c.InFlight) {
+	all := slices.Clone(c.InFlight)
+	for _, l := range c.Limit {
+		all = append(all, l.WithName())
+	}
+	for _, l := range all {
 		if int64(c.Instances) > l.Max {
 			log.Warn("while the server is unavailable, every request for this limit gets 503: "+
 				"--instances is more than its units, so no process has a share",

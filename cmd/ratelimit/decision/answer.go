@@ -9,8 +9,8 @@ func (p *plan) decision(id string) Decision {
 		u := &p.uses[i]
 		p.warn(u)
 		p.count(u)
-		d.Allowed = d.Allowed && !u.refuses()
 	}
+	d.Allowed = !refused(p.uses)
 	statuses := make([]Status, len(p.statuses))
 	for i, at := range p.statuses {
 		statuses[i] = p.uses[at].status
@@ -46,7 +46,8 @@ func (p *plan) count(u *use) {
 	}
 }
 
-// refuses reports whether u refuses the whole call.
+// refuses reports whether u refuses the whole call, or if it is one of limits with Quota whether it
+// does so if all of them do.
 func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
 
 // warn sets whether u has a warning.

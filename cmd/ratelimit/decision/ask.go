@@ -44,7 +44,11 @@ func (p *plan) decideGroup(ctx context.Context, uses []use) (id string, err erro
 	if never && !p.opts.Peek {
 		return "", nil
 	}
-	id, err = p.enforce(ctx, uses)
+	if hasQuota(uses) && !p.opts.Peek {
+		id, err = p.enforceQuotas(ctx, uses)
+	} else {
+		id, err = p.enforce(ctx, uses)
+	}
 	switch {
 	case err != nil && never:
 		return "", nil // the refusal stands whatever the store says
@@ -61,15 +65,6 @@ func (p *plan) decideGroup(ctx context.Context, uses []use) (id string, err erro
 		}
 	}
 	return id, nil
-}
-
-func refused(uses []use) bool {
-	for i := range uses {
-		if uses[i].refuses() {
-			return true
-		}
-	}
-	return false
 }
 
 // setResult makes res the result of u.
@@ -103,6 +98,9 @@ func (u *use) peek(ctx context.Context) error {
 // record takes the units of u, or records them if they do not fit. Taking them first says whether
 // they fitted, which the result of a force does not if it leaves no unit free.
 func (u *use) record(ctx context.Context) error {
+	if u.used {
+		ctx = withPurpose(ctx, toCharge) // it is no refusal
+	}
 	if u.n <= u.limiter.Max() {
 		if err := u.take(ctx); err != nil || u.status.Allowed {
 			return err
@@ -123,7 +121,7 @@ func (u *use) record(ctx context.Context) error {
 func (p *plan) claim(uses []use) {
 	p.claims, p.claimed = p.claims[:0], p.claimed[:0]
 	for i := range uses {
-		if u := &uses[i]; u.role == enforced {
+		if u := &uses[i]; u.role == enforced && !u.out {
 			p.claims = append(p.claims,
 				ratelimit.Claim{Limiter: u.limiter, Key: u.status.Key, N: u.n})
 			p.claimed = append(p.claimed, u)
@@ -148,6 +146,7 @@ func (p *plan) enforce(ctx context.Context, uses []use) (id string, err error) {
 	}
 	results, err := decide(ctx, p.claims...)
 	if apart(err) && !p.opts.Together {
+		p.apart = true
 		return "", p.oneByOne(ctx)
 	}
 	p.setResults(results)
@@ -166,6 +165,11 @@ func (p *plan) setResults(results []ratelimit.Result) {
 // charged then.
 func (p *plan) oneByOne(ctx context.Context) error {
 	p.decider.counters.oneByOne.Add(1)
+	if !p.opts.Peek {
+		if done, err := p.quotasOneByOne(ctx); done || err != nil {
+			return err
+		}
+	}
 	peeked, ahead := p.claimed, ctx
 	if !p.opts.Peek {
 		slices.SortStableFunc(p.claimed, func(a, b *use) int {

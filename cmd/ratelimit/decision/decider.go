@@ -3,7 +3,6 @@ package decision
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,8 +12,15 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// ErrNoSet means that no set of limits is in force yet. It wraps [ratelimit.ErrUnavailable].
-var ErrNoSet = fmt.Errorf("%w: no limits are loaded", ratelimit.ErrUnavailable)
+// ErrNoSet means that no set of limits is in force yet. It wraps [ratelimit.ErrUnavailable], but
+// says nothing of the store.
+var ErrNoSet error = noSet{}
+
+type noSet struct{}
+
+func (noSet) Error() string { return "no limits are loaded yet" }
+
+func (noSet) Unwrap() error { return ratelimit.ErrUnavailable }
 
 // A Decider decides requests on one store, under the set of limits that is in force. It is safe for
 // concurrent use.

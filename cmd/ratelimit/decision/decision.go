@@ -25,6 +25,9 @@ type Request struct {
 	// most. 0 takes none, and asks whether a unit is free. More than a limit ever admits is
 	// refused.
 	N int64
+	// Used means that the units were used before the call, as those that Envoy reports when a
+	// stream ends. Limits with Quota record them, whether they fit or not.
+	Used bool
 	// Override, if not nil, is the rate of this request under all limits that match. What was
 	// recorded under another rate counts.
 	Override *rules.Rate
@@ -61,10 +64,14 @@ type Options struct {
 	// MostHeld, if not 0, is how many limits and keys an ID may have. More are an [ErrMostHeld],
 	// and nothing is charged.
 	MostHeld int
+	// MayUse, if not nil, reports whether the caller may use a limit, by its name. One that applies
+	// and that the caller may not use is an [ErrNotAllowed], and nothing is charged.
+	MayUse func(limit string) bool
 	// Estimate, with a Hold, makes each limit hold what it can: at most its Max, one call in
 	// flight, and a Hold in its range. If no limit holds units, it is a Peek.
 	Estimate bool
-	// Wait is how long a call with a Hold waits until all units are free.
+	// Wait is how long a call with a Hold waits until all units are free. Under limits with Quota
+	// no call waits.
 	Wait time.Duration
 	// Client, if not nil, ends such a wait early when it ends, because the client has left.
 	Client context.Context
@@ -76,8 +83,9 @@ type Options struct {
 type Decision struct {
 	// ID settles and renews what is held; see [Decider.Resume]. It is empty if nothing is held.
 	ID string
-	// Allowed reports whether no limit refused. Otherwise nothing was taken, except under limits
-	// with Always, and by requests that were decided alone.
+	// Allowed reports whether no limit refused, where limits with Quota refuse only all together.
+	// Otherwise nothing was taken, except under limits with Always, of what was used before, and by
+	// requests that were decided alone.
 	Allowed bool
 	Parts   []Part // one for each request, in order
 }
@@ -96,7 +104,7 @@ type Status struct {
 	Rate  rules.Rate // that of the variant, or of [Request.Override]
 	Key   string     // of the store; user data
 	// Allowed reports whether the units fitted. It is true if the limit was not asked, and false
-	// for a limit with Shadow or Always that was exceeded.
+	// for a limit with Shadow or Always that was exceeded, or with Quota that has no room.
 	Allowed bool
 	// Shadow means that the limit only tries: the Decision does not count it.
 	Shadow bool

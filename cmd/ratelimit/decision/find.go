@@ -105,6 +105,10 @@ func (p *plan) replaced() (names []string) {
 
 // add adds a match of a request to the uses.
 func (p *plan) add(request int, m rules.Match, r *Request) error {
+	if may := p.opts.MayUse; may != nil && !may(m.Limit.Name) {
+		return &RequestError{Request: request, Limit: ratelimit.Limit{Name: m.Limit.Name},
+			Err: ErrNotAllowed}
+	}
 	var limiter *ratelimit.Limiter
 	if r.Override == nil {
 		limiter = p.inForce.limiters[m.Number]
@@ -138,6 +142,7 @@ func (p *plan) add(request int, m rules.Match, r *Request) error {
 		n = min(n, 1) // it is one call, whatever it costs
 	}
 	u.n += min(n, math.MaxInt64-u.n)
+	u.used = u.used || r.Used && n > 0 && m.Limit.Quota
 	p.statuses = append(p.statuses, at)
 	return nil
 }

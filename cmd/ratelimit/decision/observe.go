@@ -17,6 +17,7 @@ const (
 	toAdmit  purpose = iota + 1 // peeks admit or refuse the call
 	toTry                       // peeks that are admitted are followed by takes
 	toCharge                    // takes that are refused are followed by forces
+	toChoose                    // takes that are refused may be followed by takes of fewer limits
 )
 
 func purposeOf(ctx context.Context) purpose {
@@ -52,13 +53,14 @@ func Takes(observe func(context.Context, ratelimit.Observation)) observeFunc {
 }
 
 // asDecided returns an observer that leaves out calls which the store cannot decide together, since
-// they are asDecided one by one then. What is charged whether it fits or not is a force for it.
+// they are decided one by one then, and refusals that may not be the last word, of limits with
+// Quota. What is charged whether it fits or not is a force for it.
 func asDecided(observe observeFunc) observeFunc {
 	if observe == nil {
 		return nil
 	}
 	return func(ctx context.Context, o ratelimit.Observation) {
-		if apart(o.Err) {
+		if apart(o.Err) || o.Err == nil && !o.Admitted && purposeOf(ctx) == toChoose {
 			return
 		}
 		if o.Op == driver.OpTake && purposeOf(ctx) == toCharge {

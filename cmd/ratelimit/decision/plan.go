@@ -20,6 +20,7 @@ type plan struct {
 	claimed  []*use // of claims
 
 	estimated bool // the Peek is in place of a Hold that is an Estimate
+	apart     bool // the store could not decide the claims together
 }
 
 // A use is a limit and a key in a call, with the units of all its requests.
@@ -31,6 +32,8 @@ type use struct {
 	// tooMany refuses a call with too many uses in which a path is spelled oddly: whoever sends
 	// that must not get an error, which Envoy admits.
 	tooMany bool
+	used    bool               // units of a request are used already
+	out     bool               // of limits with Quota: has no room, and is not charged
 	beyond  bool               // the limiter admits a unit more than the rate; see Options.Reached
 	limiter *ratelimit.Limiter // nil if the rate has no algorithm
 	variant *rules.Variant

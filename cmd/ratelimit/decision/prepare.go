@@ -44,8 +44,8 @@ func (p *plan) prepare(u *use) error {
 		return u.wrong(ErrNeedsHold)
 	case holds && !limit.Shadow && !p.opts.Estimate && !MayHold(v.Algorithm, *p.opts.Hold):
 		return u.wrong(ErrHoldRange)
-	case (limit.Always || p.opts.Always || p.opts.Force) && !holds && !p.opts.Peek:
-		if u.role = recorded; u.n > driver.MaxUnits && !p.opts.Always {
+	case (limit.Always || p.opts.Always || p.opts.Force || u.used) && !holds && !p.opts.Peek:
+		if u.role = recorded; u.n > driver.MaxUnits && !p.opts.Always && !u.used {
 			return u.wrong(fmt.Errorf("%w demand: %d units, not at most %d",
 				ratelimit.ErrInvalid, u.n, driver.MaxUnits))
 		}

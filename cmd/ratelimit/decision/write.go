@@ -39,6 +39,20 @@ func (d *Decider) Block(
 	return l.Force(ctx, key, ms)
 }
 
+// Look returns what is left of a limit for a key. No policy applies, and nothing observes it: it is
+// no decision. Errors are as those of Force.
+func (d *Decider) Look(ctx context.Context, limit, key string) (ratelimit.Result, error) {
+	_, v, err := d.variant(limit, key)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	l, err := ratelimit.New(d.store, v.Algorithm)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return l.Peek(ctx, key)
+}
+
 // Reset deletes what is recorded and held for a key under limits. No policy applies. After an error
 // a part of it may be deleted if there are more than [driver.MaxDemands]. Errors are as those of
 // Force.

@@ -20,6 +20,8 @@ var (
 	ErrNeedsHold = wrong("calls in flight have to be held")
 	// ErrHoldRange means that Hold is not in the range of [HoldRange].
 	ErrHoldRange = wrong("the hold is too short or too long")
+	// ErrNotAllowed means that [Options].MayUse does not allow a limit that applies.
+	ErrNotAllowed = wrong("the caller may not use the limit")
 	// ErrTooManyHeld means that an ID would have more than [Options].MostHeld limits and keys. It
 	// is in no RequestError.
 	ErrTooManyHeld = wrong("too many limits and keys hold units")

@@ -86,11 +86,12 @@ func (s *Service) warnOfLook(domain string, c *translation, d decision.Decision)
 	}
 }
 
-// looks reports whether a request of a call asks a limit of a file without units.
+// looks reports whether a request of a call asks a limit of a file without units. Limits with Quota
+// are charged all the same.
 func looks(c *translation, d decision.Decision) bool {
 	for i, r := range c.requests {
 		if r.N == 0 && slices.ContainsFunc(d.Parts[i].Statuses, func(s decision.Status) bool {
-			return s.Limit.Domain != "" && !s.Rate.Unlimited
+			return s.Limit.Domain != "" && !s.Rate.Unlimited && !s.Limit.Quota
 		}) {
 			return true
 		}

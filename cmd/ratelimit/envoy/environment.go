@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 )
 
 // Settings are what environment variables of envoyproxy/ratelimit say. A zero field is one of which
@@ -20,16 +22,19 @@ type Settings struct {
 	// set.
 	Store string
 
-	HTTPAddr string    // host:port of JSON
-	GRPCAddr string    // host:port, or unix: and the path of a socket
-	TLS      *TLSFiles // of GRPCAddr
-	LogLevel *slog.Level
+	HTTPAddr string // host:port of JSON
+	// MetricsAddr is host:port of another address of the metrics, which have MetricsPath there.
+	MetricsAddr, MetricsPath string
+	GRPCAddr                 string    // host:port, or unix: and the path of a socket
+	TLS                      *TLSFiles // of GRPCAddr
+	LogLevel                 *slog.Level
 	// LogFormat is text or json.
 	LogFormat string
 
-	Files *envoyfile.Runtime
-	// ForceStart starts also if the files cannot be loaded, and waits for them. Calls are errors
-	// until they are.
+	Files *envoyfile.Runtime // nil with XDS, or if no variable names files
+	XDS   *xds.Settings      // nil: the configuration is in Files
+	// ForceStart starts also if there is no configuration yet, and waits for it. Calls are errors
+	// until then.
 	ForceStart bool
 	// FileOptions have Merge, and Warn as NEAR_LIMIT_RATIO.
 	FileOptions envoyfile.Options
@@ -47,13 +52,15 @@ type TLSFiles struct {
 
 // ReadEnvironment reads the variables of envoyproxy/ratelimit in an environment, as os.Environ
 // returns it. Newlines at the end of a value are left out. ignored are the names of those that are
-// set and have no meaning here, sorted. The error names each variable that is wrong, and no value.
+// set, not to false or 0, and have no meaning here, sorted. The error names each variable that is
+// wrong, and no value.
 func ReadEnvironment(environ []string) (s Settings, ignored []string, err error) {
 	values := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		value = strings.TrimRight(value, "\r\n") // as files of secrets have at their end
-		if values[name] = value; value != "" && slices.Contains(meaningless, name) {
+		values[name] = value
+		if value != "" && !isOff(value) && slices.Contains(meaningless, name) {
 			ignored = append(ignored, name)
 		}
 	}
@@ -64,7 +71,7 @@ func ReadEnvironment(environ []string) (s Settings, ignored []string, err error)
 			if err := v.UnmarshalText([]byte(value)); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s %w", v.name, err))
 			}
-			if strings.HasPrefix(v.name, "RUNTIME_") {
+			if strings.HasPrefix(v.name, "RUNTIME_") || v.name == "CONFIG_TYPE" {
 				e.Files = &e.runtime
 			}
 		}
@@ -72,6 +79,12 @@ func ReadEnvironment(environ []string) (s Settings, ignored []string, err error)
 	wrong = append(wrong, e.finish())
 	slices.Sort(ignored)
 	return e.Settings, slices.Compact(ignored), errors.Join(wrong...)
+}
+
+// isOff reports whether a value turns something off.
+func isOff(value string) bool {
+	on, err := strconv.ParseBool(value)
+	return err == nil && !on
 }
 
 // An environment collects what variables say.
@@ -87,6 +100,14 @@ type environment struct {
 
 	redis   redis
 	runtime envoyfile.Runtime
+
+	byXDS  bool
+	xdsTLS bool
+	xds    xds.Settings
+	files  xds.TLS
+
+	prometheus                     bool
+	prometheusAddr, prometheusPath string
 }
 
 // defaultRuntime is where the files of envoyproxy/ratelimit are by default.
@@ -119,10 +140,33 @@ func (e *environment) finish() error {
 				"GRPC_SERVER_TLS_KEY")
 		}
 	}
+	var errXDS error
+	if e.byXDS {
+		e.Files, e.XDS = nil, &e.xds
+		errXDS = e.finishXDS()
+	}
+	if e.prometheus {
+		e.MetricsAddr = cmp.Or(e.prometheusAddr, ":9090")
+		e.MetricsPath = "/" + cmp.Or(strings.TrimPrefix(e.prometheusPath, "/"), "metrics")
+	}
 	var errStore error
 	e.Store, errStore = e.redis.store()
-	return errors.Join(errTLS, e.Config.ResponseHeaders.check(), e.Config.RequestHeaders.check(),
-		errStore)
+	return errors.Join(errTLS, errXDS, e.Config.ResponseHeaders.check(),
+		e.Config.RequestHeaders.check(), errStore)
+}
+
+func (e *environment) finishXDS() error {
+	e.xds.Server = cmp.Or(e.xds.Server, "localhost:18000")
+	e.xds.Node = cmp.Or(e.xds.Node, "default")
+	if !e.xdsTLS {
+		return nil
+	}
+	e.xds.TLS = &e.files
+	if (e.files.Cert == "") != (e.files.Key == "") {
+		return errors.New("CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY " +
+			"need each other")
+	}
+	return nil
 }
 
 func (h Headers) orDefault() *Headers {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 )
 
 // runtimeOf returns the files of envoyproxy/ratelimit without settings, with a change.
@@ -21,6 +22,13 @@ func runtimeOf(change func(*envoyfile.Runtime)) Settings {
 	return Settings{Files: &r}
 }
 
+// xdsOf returns the settings of byXDS, with a change.
+func xdsOf(change func(*xds.Settings)) Settings {
+	s := &xds.Settings{Server: "localhost:18000", Node: "default"}
+	change(s)
+	return Settings{XDS: s}
+}
+
 func levelOf(l slog.Level) Settings { return Settings{LogLevel: &l} }
 
 func storeOf(url string) Settings { return Settings{Store: url} }
@@ -29,7 +37,13 @@ const (
 	someTLS   = "GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k"
 	response  = "LIMIT_RESPONSE_HEADERS_ENABLED=true"
 	toRequest = "LIMIT_REQUEST_HEADERS_ENABLED=true"
-	server    = "REDIS_SOCKET_TYPE=tcp REDIS_URL=db:6379"
+	xdsVar    = "CONFIG_GRPC_XDS_"
+	// Errors of REDIS_URL.
+	notHostPort     = "REDIS_URL has an address that is not host:port"
+	neitherHostPort = "REDIS_URL has an address that is neither host:port nor"
+
+	byXDS  = "CONFIG_TYPE=GRPC_XDS_SOTW"
+	server = "REDIS_SOCKET_TYPE=tcp REDIS_URL=db:6379"
 )
 
 // environments has at least one row for each variable. Variables are separated by spaces.
@@ -57,7 +71,30 @@ var environments = []struct {
 	{"LOG_LEVEL=trace", levelOf(slog.LevelDebug)},
 	{"LOG_FORMAT=JSON", Settings{LogFormat: "json"}},
 
-	{"CONFIG_TYPE=FILE", Settings{}},
+	{"CONFIG_TYPE=FILE", runtimeOf(func(*envoyfile.Runtime) {})},
+	{byXDS, xdsOf(func(*xds.Settings) {})},
+	{byXDS + " RUNTIME_ROOT=/data", xdsOf(func(*xds.Settings) {})},
+	{"CONFIG_GRPC_XDS_SERVER_URL=gateway:18001", Settings{}},
+	{byXDS + " CONFIG_GRPC_XDS_SERVER_URL=gateway:18001 CONFIG_GRPC_XDS_NODE_ID=me" +
+		" CONFIG_GRPC_XDS_NODE_METADATA=a=b,c=d=e" +
+		" CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=x-a:b,x-c:d:e" +
+		" CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=1s" +
+		" XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=2s XDS_CLIENT_BACKOFF_MAX_INTERVAL=3s" +
+		" XDS_CLIENT_BACKOFF_JITTER=false XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=4",
+		Settings{XDS: &xds.Settings{Server: "gateway:18001", Node: "me",
+			Metadata: map[string]string{"a": "b", "c": "d=e"},
+			Headers:  map[string]string{"x-a": "b", "x-c": "d:e"}, Connect: time.Second,
+			First: 2 * time.Second, Longest: 3 * time.Second, NoJitter: true, MaxMessage: 4}}},
+	{byXDS + " XDS_CLIENT_BACKOFF_JITTER=true", xdsOf(func(*xds.Settings) {})},
+	{byXDS + " CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c CONFIG_GRPC_XDS_SERVER_USE_TLS=false",
+		xdsOf(func(*xds.Settings) {})},
+	{byXDS + " CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+		xdsOf(func(s *xds.Settings) { s.TLS = new(xds.TLS) })},
+	{byXDS + " CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c" +
+		" CONFIG_GRPC_XDS_CLIENT_TLS_KEY=k CONFIG_GRPC_XDS_SERVER_TLS_CACERT=ca" +
+		" CONFIG_GRPC_XDS_SERVER_TLS_SAN=name", xdsOf(func(s *xds.Settings) {
+		s.TLS = &xds.TLS{Cert: "c", Key: "k", CA: "ca", ServerName: "name"}
+	})},
 	{"RUNTIME_ROOT=/etc", runtimeOf(func(r *envoyfile.Runtime) { r.Root = "/etc" })},
 	{"RUNTIME_SUBDIRECTORY=s", runtimeOf(func(r *envoyfile.Runtime) { r.Subdirectory = "s" })},
 	{"RUNTIME_APPDIRECTORY=a", runtimeOf(func(r *envoyfile.Runtime) { r.AppDirectory = "a" })},
@@ -79,6 +116,12 @@ var environments = []struct {
 		Settings{Config: Config{RequestHeaders: &Headers{"a", "b", "RateLimit-Reset"}}}},
 	{toRequest + " LIMIT_REQUEST_RESET_HEADER=c", Settings{Config: Config{
 		RequestHeaders: &Headers{"RateLimit-Limit", "RateLimit-Remaining", "c"}}}},
+
+	{"USE_PROMETHEUS=true", Settings{MetricsAddr: ":9090", MetricsPath: "/metrics"}},
+	{"USE_PROMETHEUS=true PROMETHEUS_ADDR=:19001 PROMETHEUS_PATH=/m",
+		Settings{MetricsAddr: ":19001", MetricsPath: "/m"}},
+	{"USE_PROMETHEUS=true PROMETHEUS_PATH=m", Settings{MetricsAddr: ":9090", MetricsPath: "/m"}},
+	{"PROMETHEUS_ADDR=:19001", Settings{}},
 
 	{"BACKEND_TYPE=redis", Settings{}},
 	{"REDIS_SOCKET_TYPE=tcp", Settings{}},
@@ -152,20 +195,26 @@ func TestWrongEnvironment(t *testing.T) {
 		"GRPC_CLIENT_TLS_SAN=envoy":       "GRPC_CLIENT_TLS_SAN is not supported",
 		"LOG_LEVEL=loud":                  "LOG_LEVEL is not a level",
 		"LOG_FORMAT=xml":                  "LOG_FORMAT is neither text nor json",
-		"CONFIG_TYPE=GRPC_XDS_SOTW":       "CONFIG_TYPE is not supported: limits come from files",
-		"MERGE_DOMAIN_CONFIG=maybe":       "MERGE_DOMAIN_CONFIG is neither true nor false",
-		"NEAR_LIMIT_RATIO=80":             "NEAR_LIMIT_RATIO is not a number above 0",
-		"NEAR_LIMIT_RATIO=NaN":            "NEAR_LIMIT_RATIO is not a number above 0",
-		"QUOTA_MODE=true":                 "QUOTA_MODE is not supported",
-		"BACKEND_TYPE=memcache":           "BACKEND_TYPE is not supported",
-		"REDIS_SOCKET_TYPE=unix":          "REDIS_SOCKET_TYPE is not supported",
-		"REDIS_TYPE=RING REDIS_URL=a:1":   "REDIS_TYPE is not SINGLE, CLUSTER or SENTINEL",
-		"REDIS_URL=/run/redis.sock":       "REDIS_URL is a Unix socket",
-		"REDIS_URL=a:1,b:2":               "REDIS_URL has several addresses",
-		"REDIS_URL=a:secret":              "REDIS_URL has an address that is not host:port",
-		"REDIS_URL=redis://me:secret@a:x": "REDIS_URL has an address that is neither host:port nor",
-		"REDIS_URL=redis://a?secret=1":    "REDIS_URL has an address that is neither host:port nor",
-		"REDIS_AUTH=secret":               "REDIS_URL is not set",
+		"CONFIG_TYPE=XDS":                 "CONFIG_TYPE is neither FILE nor GRPC_XDS_SOTW",
+		byXDS + " CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c": "" +
+			"CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY need each other",
+		xdsVar + "NODE_METADATA=secret":        "CONFIG_GRPC_XDS_NODE_METADATA has no",
+		xdsVar + "CLIENT_ADDITIONAL_HEADERS=a": "ADDITIONAL_HEADERS has no names",
+		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=a":   "is not a number of bytes",
+		"XDS_CLIENT_BACKOFF_JITTER=secret":     "JITTER is neither true nor false",
+		"MERGE_DOMAIN_CONFIG=maybe":            "MERGE_DOMAIN_CONFIG is neither true nor false",
+		"NEAR_LIMIT_RATIO=80":                  "NEAR_LIMIT_RATIO is not a number above 0",
+		"NEAR_LIMIT_RATIO=NaN":                 "NEAR_LIMIT_RATIO is not a number above 0",
+		"QUOTA_MODE=true":                      "QUOTA_MODE is not supported",
+		"BACKEND_TYPE=memcache":                "BACKEND_TYPE is not supported",
+		"REDIS_SOCKET_TYPE=unix":               "REDIS_SOCKET_TYPE is not supported",
+		"REDIS_TYPE=RING REDIS_URL=a:1":        "REDIS_TYPE is not SINGLE, CLUSTER or SENTINEL",
+		"REDIS_URL=/run/redis.sock":            "REDIS_URL is a Unix socket",
+		"REDIS_URL=a:1,b:2":                    "REDIS_URL has several addresses",
+		"REDIS_URL=a:secret":                   notHostPort,
+		"REDIS_URL=redis://me:secret@a:x":      neitherHostPort,
+		"REDIS_URL=redis://a?secret=1":         neitherHostPort,
+		"REDIS_AUTH=secret":                    "REDIS_URL is not set",
 		"REDIS_TYPE=SENTINEL REDIS_URL=secret": "REDIS_URL is not the name of the primary, " +
 			"a comma",
 		response + " LIMIT_RESET_HEADER=a=b": `"a=b" is not the name of a header field`,
@@ -184,7 +233,8 @@ func TestWrongEnvironment(t *testing.T) {
 
 func TestIgnoredEnvironment(t *testing.T) {
 	_, ignored, err := ReadEnvironment([]string{"USE_STATSD=false", "PORT=80", "DEBUG_PORT=6070",
-		"REDIS_POOL_SIZE=", "REDIS_PERSECOND_URL=a", "USE_STATSD=true", "REDIS_PORT=tcp://a:1"})
+		"REDIS_POOL_SIZE=", "REDIS_PERSECOND_URL=a", "USE_STATSD=true", "REDIS_PORT=tcp://a:1",
+		"TRACING_ENABLED=false", "EXPIRATION_JITTER_MAX_SECONDS=0"})
 	want := []string{"DEBUG_PORT", "REDIS_PERSECOND_URL", "USE_STATSD"}
 	if err != nil || !slices.Equal(ignored, want) {
 		t.Errorf("%q %v, want %q", ignored, err, want)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 )
 
 // failures has the status for each error of a decider, the most specific error first.
@@ -22,6 +23,7 @@ var failures = []struct {
 }{
 	{ratelimit.ErrOutcomeUnknown, codes.Unavailable, "the store did not answer in time; units " +
 		"may have been recorded"},
+	{decision.ErrNoSet, codes.Unavailable, "no limits are loaded yet"},
 	{ratelimit.ErrUnavailable, codes.Unavailable, "the store is unavailable; nothing was recorded"},
 	{ratelimit.ErrInvalid, codes.InvalidArgument, "the descriptors have too many limits, or more " +
 		"units than a limit can record"},

@@ -49,6 +49,14 @@ descriptors:
     metadata: {plan: {kind: other, tried: true}}
   - key: special
     rate_limit: {unit: week, requests_per_unit: 5, replaces: [{name: plans}]}
+  - key: primary
+    rate_limit: {unit: hour, requests_per_unit: 2}
+    quota_mode: true
+    metadata: {has: {primary: true}}
+  - key: secondary
+    rate_limit: {unit: hour, requests_per_unit: 5, name: second}
+    quota_mode: true
+    metadata: {has: {secondary: true}}
   - {key: monthly, rate_limit: {unit: month, requests_per_unit: 1}}
   - {key: yearly, rate_limit: {unit: year, requests_per_unit: 4294967295}}
 `

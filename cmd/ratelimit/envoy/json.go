@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -38,8 +39,11 @@ func (s *Service) JSON() http.Handler {
 			fail(w, http.StatusBadRequest)
 			return
 		}
-		resp, err := s.ShouldRateLimit(r.Context(), &req)
+		ctx := context.WithValue(r.Context(), jsonKey{}, r.RemoteAddr)
+		resp, err := s.ShouldRateLimit(ctx, &req)
 		switch {
+		case status.Code(err) == codes.PermissionDenied:
+			fail(w, http.StatusForbidden)
 		case status.Code(err) == codes.InvalidArgument:
 			fail(w, http.StatusBadRequest)
 		case err != nil:

@@ -3,18 +3,18 @@ package envoy
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
 	"github.com/truewindow/ratelimit/driver"
@@ -55,13 +55,30 @@ func (k *kuadrantService) Report(
 ) (*rls.RateLimitResponse, error) {
 	k.counts.calls.Add(1)
 	if !k.mayCharge(ctx) {
-		return nil, k.needsToken()
+		return nil, k.needsToken(ctx)
 	}
-	d, err := k.decide(ctx, req, charge)
+	d, err := k.spend(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return k.answer(req, d.Parts, true), nil
+}
+
+// spend charges the units of a call, and notes that.
+func (k *kuadrantService) spend(
+	ctx context.Context, req *rls.RateLimitRequest,
+) (decision.Decision, error) {
+	d, err := k.decide(ctx, req, charge)
+	switch code := status.Code(err); {
+	case code == codes.InvalidArgument, code == codes.PermissionDenied: // noted if need be
+	case err != nil:
+		k.wrote(ctx, "force", nil, code, err)
+	default:
+		if changes := charged(req, d.Parts); len(changes) > 0 { // else no limit applies
+			k.wrote(ctx, "force", changes, code, nil)
+		}
+	}
+	return d, err
 }
 
 // Reserve holds an estimate.
@@ -109,9 +126,9 @@ func (k *kuadrantService) Commit(
 	case err == nil:
 		released, err = k.settle(ctx, req, held)
 	case !k.mayCharge(ctx):
-		err = k.needsToken()
+		err = k.needsToken(ctx)
 	default:
-		_, err = k.decide(ctx, unitsOf(req, req.GetActualAmount()), charge)
+		_, err = k.spend(ctx, unitsOf(req, req.GetActualAmount()))
 	}
 	if err != nil {
 		return nil, err
@@ -126,11 +143,22 @@ func (k *kuadrantService) settle(
 ) (bool, error) {
 	defer func() { _, _ = held.Token() }() // ends its renewals
 	var used []ratelimit.Claim
+	var changes []audit.Change
+	mayUse := true
 	for _, c := range held.Claims() {
+		change := audit.Change{Limit: c.Limiter.Limits()[0].Name, Key: c.Key}
+		mayUse = mayUse && access.From(ctx).MayUse(change.Limit)
 		if !c.Limiter.Algorithms()[0].(driver.Holder).InFlight() {
+			change.Held = new(c.N)
 			c.N = int64(req.GetActualAmount())
+			change.Units = new(c.N)
 			used = append(used, c)
 		}
+		changes = append(changes, change)
+	}
+	if !mayUse {
+		return false, k.deny(ctx, codes.PermissionDenied,
+			"the credential is limited to other limits than those of the id", changes...)
 	}
 	within, err := k.mayCharge(ctx), error(nil)
 	if !within {
@@ -138,37 +166,27 @@ func (k *kuadrantService) settle(
 	}
 	if err == nil {
 		if !within {
-			return false, k.needsToken()
+			return false, k.needsToken(ctx, changes...)
 		}
 		err = held.CommitAll(ctx, used...)
 	}
-	switch {
-	case errors.Is(err, ratelimit.ErrNotHeld):
-		return false, nil
-	case err != nil:
-		return false, k.fail(ctx, req.GetDomain(), err)
+	var answer error
+	if err != nil && !errors.Is(err, ratelimit.ErrNotHeld) {
+		answer = k.fail(ctx, req.GetDomain(), err)
 	}
-	return true, nil
+	k.wrote(ctx, "settle", changes, status.Code(answer), err)
+	return err == nil, answer
 }
 
 // mayCharge reports whether a call may charge more than was held.
 func (k *kuadrantService) mayCharge(ctx context.Context) bool {
-	if k.config.MayCharge == nil {
-		return true
-	}
-	scheme, token, ok := strings.Cut(strings.Join(
-		metadata.ValueFromIncomingContext(ctx, "authorization"), ","), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		token = ""
-	}
-	return k.config.MayCharge(token)
+	return !k.config.SettleWithin || access.From(ctx).May(access.ToWrite)
 }
 
-// needsToken returns the error of a call that may not charge, and counts it.
-func (k *kuadrantService) needsToken() error {
-	k.counts.invalid.Add(1)
-	return status.Error(codes.Unauthenticated, "charging more than was held needs the metadata "+
-		"authorization: Bearer TOKEN, with a token that writes")
+// needsToken returns the error of a call that may not charge.
+func (k *kuadrantService) needsToken(ctx context.Context, changes ...audit.Change) error {
+	return k.deny(ctx, codes.Unauthenticated, "charging more than was held needs the metadata "+
+		"authorization: Bearer TOKEN, with a token that writes", changes...)
 }
 
 // unitsOf returns the request of n units of each descriptor of a call.

@@ -17,7 +17,7 @@ import (
 // units, and the metadata of the limits that admitted it. A refusal has retryAfterMs besides, the
 // exact time of which duration_until_reset is the whole seconds.
 func dynamicMetadata(
-	req *rls.RateLimitRequest, parts []decision.Part, shown []view, nearest view,
+	req *rls.RateLimitRequest, parts []decision.Part, shown []view, nearest view, allowed bool,
 ) *structpb.Struct {
 	descriptors := make([]any, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {
@@ -30,7 +30,7 @@ func dynamicMetadata(
 	if merged := passedMetadata(parts, shown); len(merged) > 0 {
 		m["metadata"] = merged
 	}
-	if nearest.rank == refuses && !nearest.Never {
+	if !allowed && nearest.rank == refuses && !nearest.Never {
 		wait := nearest.Result.RetryAfter + time.Millisecond - 1
 		m["retryAfterMs"] = wait.Milliseconds()
 	}

@@ -82,7 +82,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	}
 	server.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(counting{secure}),
-		grpc.UnaryInterceptor(server.count),
+		grpc.ChainUnaryInterceptor(server.count, s.intercept),
 		grpc.StreamInterceptor(server.watches.intercept),
 		grpc.ConnectionTimeout(setupTime),
 		grpc.MaxHeaderListSize(maxHeader),

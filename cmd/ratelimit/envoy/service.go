@@ -12,7 +12,11 @@
 //   - The units of descriptors with one history are added, and decided as one number.
 //   - A descriptor with is_negative_hits is admitted, and gives nothing back: a rolling window has
 //     no record of what an earlier call took.
-//   - An override applies to the history of the limit that matches, as does its shadow_mode.
+//   - An override applies to the history of the limit that matches, as do its shadow_mode and
+//     quota_mode.
+//   - A descriptor with quota_mode that refuses is not charged, unless it has a hits_addend of its
+//     own, as the charges have that Envoy makes when a stream ends. Those are recorded always. How
+//     several of them are decided: package decision.
 //   - duration_until_reset of a refusal is when the same call is admitted, if nothing else is. It
 //     is missing if that is never.
 //   - A status has unit_multiplier if the window of a limit is not one unit.
@@ -30,6 +34,8 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
@@ -55,10 +61,13 @@ type Config struct {
 	// Reached admits hits_addend 0 until more units were taken than the limit admits, as
 	// envoyproxy/ratelimit does.
 	Reached bool
-	// MayCharge reports whether a call with the metadata authorization: Bearer TOKEN may charge
-	// more than was held by Kuadrant's Report and Commit; the token is empty without it. If it is
-	// nil, every call may.
-	MayCharge func(token string) bool
+	// Access has the tokens of the metadata authorization: Bearer TOKEN, and the certificates, of
+	// calls over gRPC. If it is nil, everyone may call.
+	Access *access.Table
+	// SettleWithin lets only those of Access who may write charge more than was held by Kuadrant's
+	// Report and Commit.
+	SettleWithin bool
+	Audit        *audit.Trail // notes Report and Commit; nil: none
 	// Shadow admits every call. Its statuses are what they are without it.
 	Shadow bool
 
@@ -128,8 +137,13 @@ func (s *Service) decide(
 		return d, s.invalid(req.GetDomain(), err)
 	}
 	s.counts.negative.Add(int64(c.negative))
+	opts.MayUse = access.From(ctx).Only()
 	if len(c.requests) > 0 {
-		if d, err = s.config.Decider.Decide(ctx, c.requests, opts); err != nil {
+		d, err = s.config.Decider.Decide(ctx, c.requests, opts)
+		switch {
+		case errors.Is(err, decision.ErrNotAllowed):
+			return d, s.notAllowed(ctx, err)
+		case err != nil:
 			return d, s.fail(ctx, req.GetDomain(), err)
 		}
 	}
@@ -169,7 +183,7 @@ func (s *Service) answer(
 	resp.ResponseHeadersToAdd = s.config.ResponseHeaders.of(nearest)
 	resp.RequestHeadersToAdd = s.config.RequestHeaders.of(nearest)
 	if s.config.DynamicMetadata {
-		resp.DynamicMetadata = dynamicMetadata(req, parts, shown, nearest)
+		resp.DynamicMetadata = dynamicMetadata(req, parts, shown, nearest, allowed)
 	}
 	return resp
 }

@@ -86,7 +86,7 @@ func translate(req *rls.RateLimitRequest, domains *envoyfile.Domains) (*translat
 func requestOf(
 	req *rls.RateLimitRequest, i int, d *limitv3.RateLimitDescriptor, domains *envoyfile.Domains,
 ) (decision.Request, error) {
-	r := decision.Request{Domain: req.GetDomain(), N: hits(req, d)}
+	r := decision.Request{Domain: req.GetDomain(), N: hits(req, d), Used: d.GetHitsAddend() != nil}
 	entries := d.GetEntries()
 	if len(entries) > maxEntries {
 		return r, invalid("descriptor %d has more than %d entries", i+1, maxEntries)

@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -34,7 +35,21 @@ func (e *environment) variables() []variable {
 		{"LOG_LEVEL", level{&e.LogLevel}},
 		{"LOG_FORMAT", (*format)(&e.LogFormat)},
 
-		{"CONFIG_TYPE", only{"FILE", "limits come from files only"}},
+		{"CONFIG_TYPE", (*configType)(&e.byXDS)},
+		{"CONFIG_GRPC_XDS_NODE_ID", (*text)(&e.xds.Node)},
+		{"CONFIG_GRPC_XDS_NODE_METADATA", pairs{"=", &e.xds.Metadata}},
+		{"CONFIG_GRPC_XDS_SERVER_URL", (*text)(&e.xds.Server)},
+		{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", (*duration)(&e.xds.Connect)},
+		{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", pairs{":", &e.xds.Headers}},
+		{"CONFIG_GRPC_XDS_SERVER_USE_TLS", (*flag)(&e.xdsTLS)},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", (*text)(&e.files.Cert)},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", (*text)(&e.files.Key)},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", (*text)(&e.files.CA)},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", (*text)(&e.files.ServerName)},
+		{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", (*duration)(&e.xds.First)},
+		{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", (*duration)(&e.xds.Longest)},
+		{"XDS_CLIENT_BACKOFF_JITTER", (*off)(&e.xds.NoJitter)},
+		{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", (*size)(&e.xds.MaxMessage)},
 		{"RUNTIME_ROOT", (*text)(&e.runtime.Root)},
 		{"RUNTIME_SUBDIRECTORY", (*text)(&e.runtime.Subdirectory)},
 		{"RUNTIME_APPDIRECTORY", (*text)(&e.runtime.AppDirectory)},
@@ -45,7 +60,7 @@ func (e *environment) variables() []variable {
 		{"NEAR_LIMIT_RATIO", (*ratio)(&e.FileOptions.Warn)},
 
 		{"SHADOW_MODE", (*flag)(&e.Config.Shadow)},
-		{"QUOTA_MODE", only{"false", "a limit that is exceeded refuses whatever others say"}},
+		{"QUOTA_MODE", only{"false", "set quota_mode of descriptors instead"}},
 		{"RESPONSE_DYNAMIC_METADATA", (*flag)(&e.Config.DynamicMetadata)},
 		{"LIMIT_RESPONSE_HEADERS_ENABLED", (*flag)(&e.inResponse)},
 		{"LIMIT_LIMIT_HEADER", (*text)(&e.response.Limit)},
@@ -55,6 +70,10 @@ func (e *environment) variables() []variable {
 		{"LIMIT_REQUEST_LIMIT_HEADER", (*text)(&e.request.Limit)},
 		{"LIMIT_REQUEST_REMAINING_HEADER", (*text)(&e.request.Remaining)},
 		{"LIMIT_REQUEST_RESET_HEADER", (*text)(&e.request.Reset)},
+
+		{"USE_PROMETHEUS", (*flag)(&e.prometheus)},
+		{"PROMETHEUS_ADDR", (*text)(&e.prometheusAddr)},
+		{"PROMETHEUS_PATH", (*text)(&e.prometheusPath)},
 
 		{"BACKEND_TYPE", only{"redis", "limits are kept on Redis and Valkey, not on memcached"}},
 		{"REDIS_SOCKET_TYPE", only{"tcp", "servers are reached over TCP"}},
@@ -72,20 +91,16 @@ func (e *environment) variables() []variable {
 	}
 }
 
-// meaningless are the other variables of envoyproxy/ratelimit.
+// meaningless are the other variables of envoyproxy/ratelimit, and of those who start it.
 var meaningless = []string{
-	"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_NODE_ID",
-	"CONFIG_GRPC_XDS_NODE_METADATA", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
-	"CONFIG_GRPC_XDS_SERVER_URL", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "DEBUG_HOST", "DEBUG_PORT",
+	"DEBUG_HOST", "DEBUG_PORT",
 	"DISABLE_STATS", "EXPIRATION_JITTER_MAX_SECONDS", "EXTRA_TAGS",
-	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+	"GRPC_SERVER_TLS_CA_CERT", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
 	"LOCAL_CACHE_SIZE_IN_BYTES", "MEMCACHE_HOST_PORT", "MEMCACHE_MAX_IDLE_CONNS",
 	"MEMCACHE_SRV", "MEMCACHE_SRV_REFRESH", "MEMCACHE_TLS", "MEMCACHE_TLS_CACERT",
 	"MEMCACHE_TLS_CLIENT_CERT", "MEMCACHE_TLS_CLIENT_KEY",
-	"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "PROMETHEUS_ADDR", "PROMETHEUS_MAPPER_YAML",
-	"PROMETHEUS_PATH", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+	"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "PROMETHEUS_MAPPER_YAML",
+	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
 	"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "REDIS_CLUSTER_PIPELINE_PARALLELISM",
 	"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "REDIS_PERSECOND", "REDIS_PERSECOND_AUTH",
 	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "REDIS_PERSECOND_PIPELINE_LIMIT",
@@ -99,10 +114,8 @@ var meaningless = []string{
 	"STATS_FLUSH_INTERVAL", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "TRACING_ENABLED",
 	"TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE", "TRACING_SERVICE_INSTANCE_ID",
 	"TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "USE_DOG_STATSD",
-	"USE_DOG_STATSD_MOGRIFIERS", "USE_PROMETHEUS", "USE_STATSD",
-	"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_JITTER",
-	"XDS_CLIENT_BACKOFF_MAX_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
-	"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+	"USE_DOG_STATSD_MOGRIFIERS", "USE_STATSD",
+	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
 }
 
 type (
@@ -112,7 +125,16 @@ type (
 	duration time.Duration
 	ratio    float64
 	format   string // of the log
-	level    struct{ of **slog.Level }
+	off      bool   // the opposite of a flag
+	size     int    // in bytes
+	// configType is true for xDS.
+	configType bool
+	// pairs are names and values with a separator, with a comma after each but the last.
+	pairs struct {
+		separator string
+		of        *map[string]string
+	}
+	level struct{ of **slog.Level }
 	// only accepts one value, which is what is done without it.
 	only struct{ accepted, why string }
 )
@@ -136,6 +158,47 @@ func (v *flag) UnmarshalText(value []byte) error {
 		return errors.New("is neither true nor false")
 	}
 	*v = flag(b)
+	return nil
+}
+
+func (v *off) UnmarshalText(value []byte) error {
+	var on flag
+	err := on.UnmarshalText(value)
+	*v = off(!on)
+	return err
+}
+
+func (v *size) UnmarshalText(value []byte) error {
+	n, err := strconv.ParseInt(string(value), 10, 32)
+	if err != nil || n < 0 {
+		return errors.New("is not a number of bytes")
+	}
+	*v = size(n)
+	return nil
+}
+
+func (v *configType) UnmarshalText(value []byte) error {
+	switch strings.ToUpper(string(value)) {
+	case "FILE":
+		*v = false
+	case "GRPC_XDS_SOTW":
+		*v = true
+	default:
+		return errors.New("is neither FILE nor GRPC_XDS_SOTW")
+	}
+	return nil
+}
+
+func (v pairs) UnmarshalText(value []byte) error {
+	all := make(map[string]string)
+	for text := range strings.SplitSeq(string(value), ",") {
+		name, value, ok := strings.Cut(text, v.separator)
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return fmt.Errorf("has no names and values as in a%[1]sb,c%[1]sd", v.separator)
+		}
+		all[name] = strings.TrimSpace(value)
+	}
+	*v.of = all
 	return nil
 }
 

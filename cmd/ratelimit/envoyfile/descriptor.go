@@ -43,10 +43,11 @@ func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
 	if !ok {
 		return
 	}
-	t.refuse(m)
+	t.ignore(m)
 	l := &rules.Limit{
 		Domain: t.domain, Algorithm: t.opts.Algorithm, Warn: t.opts.Warn,
-		Shadow: t.flag(m, "shadow_mode"), Metadata: t.metadata(m["metadata"]),
+		Shadow: t.flag(m, "shadow_mode"), Quota: t.flag(m, "quota_mode"),
+		Metadata: t.metadata(m["metadata"]),
 	}
 	composite := t.required(m, "key", n, "the descriptor")
 	if composite == "" {
@@ -55,6 +56,13 @@ func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
 	child := &node{key: composite}
 	if value := t.text(m, "value"); value != "" {
 		composite += "_" + value
+	}
+	if t.flag(m, "share_threshold") {
+		if !strings.Contains(composite, "*") {
+			t.Add(m["share_threshold"], "share_threshold is for a key or value with an asterisk, "+
+				"not for %q", yamlfile.Clip(composite))
+		}
+		child.shared = composite
 	}
 	path = append(slices.Clip(path), composite)
 	if !parent.add(composite, child) {
@@ -70,18 +78,8 @@ func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
 	t.addChildren(child, m, path)
 }
 
-// refuse reports settings that are not kept, and notes those that change nothing.
-func (t *tree) refuse(m mapping) {
-	if t.flag(m, "share_threshold") {
-		t.Add(m["share_threshold"], "share_threshold is not kept, since the values of a "+
-			"pattern have a history each: for one history of all, write the limit in a file of "+
-			"limits, with the pattern in when and without the entry in key")
-	}
-	if t.flag(m, "quota_mode") {
-		t.Add(m["quota_mode"], "quota_mode is not kept, since a limit that is exceeded "+
-			"refuses whatever others say: write shadow_mode for a limit that only counts, or "+
-			"leave it out for one that refuses")
-	}
+// ignore notes settings that change nothing.
+func (t *tree) ignore(m mapping) {
 	for _, name := range []string{"detailed_metric", "value_to_metric"} {
 		if t.flag(m, name) {
 			*t.ignored = append(*t.ignored, rules.Problem{

@@ -2,7 +2,7 @@
 // rules. A request matches the same limit as there. What differs:
 //
 //   - Files are checked for more, and all that is wrong with them is reported, with positions.
-//   - share_threshold and quota_mode are errors, and so is a rate_limit without requests_per_unit.
+//   - A rate_limit without requests_per_unit is an error.
 //   - Windows roll: week, month and year are 7, 30 and 365 days; see [Options].CalendarMonths.
 //   - The histories of two descriptors are never mixed up, whatever underscores they have.
 //   - detailed_metric and value_to_metric change nothing: no metric has values of requests.
@@ -11,6 +11,7 @@ package envoyfile
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -80,8 +81,12 @@ func (d *Domains) Find(
 	n := &in.root
 	for i, e := range descriptor {
 		composite = appendComposite(composite[:0], e.Name, e.Value)
-		if n = n.next(composite, e.Name); n == nil {
+		var byPattern bool
+		if n, byPattern = n.next(composite, e.Name); n == nil {
 			return nil, "", false
+		}
+		if byPattern && n.shared != "" {
+			e.Value = strings.TrimPrefix(n.shared, e.Name+"_")
 		}
 		h.add(i, e, n.key)
 	}

@@ -16,6 +16,7 @@ import (
 type spec struct {
 	key, value string
 	limited    bool
+	shared     bool // the values of its pattern have one history
 	children   []*spec
 }
 
@@ -41,6 +42,7 @@ func drawSpecs(t *rapid.T, depth int) []*spec {
 			key: keys.Draw(t, "key"), value: values.Draw(t, "value"),
 			limited: rapid.Bool().Draw(t, "limited"),
 		}
+		s.shared = strings.Contains(s.composite(), "*") && rapid.Bool().Draw(t, "shared")
 		same := func(other *spec) bool { return other.composite() == s.composite() }
 		if slices.ContainsFunc(specs, same) {
 			continue
@@ -59,6 +61,9 @@ func write(b *strings.Builder, specs []*spec, indent string) {
 		if s.value != "" {
 			fmt.Fprintf(b, "%s  value: %q\n", indent, s.value)
 		}
+		if s.shared {
+			fmt.Fprintf(b, "%s  share_threshold: true\n", indent)
+		}
 		if s.limited {
 			fmt.Fprintf(b, "%s  rate_limit: {unit: day, requests_per_unit: 1}\n", indent)
 		}
@@ -69,22 +74,28 @@ func write(b *strings.Builder, specs []*spec, indent string) {
 }
 
 // model returns the path of the limit of a descriptor, as the documentation of envoyproxy/ratelimit
-// describes it.
-func model(specs []*spec, descriptor rules.Descriptor) (path []string, ok bool) {
+// describes it, and the descriptor whose history it has.
+func model(
+	specs []*spec, descriptor rules.Descriptor,
+) (path []string, history rules.Descriptor, ok bool) {
 	level := specs
 	for i, e := range descriptor {
 		text := e.Name + "_" + e.Value
 		next := modelNext(level, text, e.Name)
 		if next == nil {
-			return nil, false
+			return nil, nil, false
 		}
 		path = append(path, next.composite())
+		if c := next.composite(); next.shared && glob(c).MatchString(text) {
+			e.Value = strings.TrimPrefix(c, e.Name+"_")
+		}
+		history = append(history, e)
 		if i == len(descriptor)-1 {
-			return path, next.limited
+			return path, history, next.limited
 		}
 		level = next.children
 	}
-	return nil, false
+	return nil, nil, false
 }
 
 func modelNext(level []*spec, text, name string) *spec {
@@ -121,7 +132,8 @@ func drawDescriptor(t *rapid.T) rules.Descriptor {
 	return d
 }
 
-// Find finds what the model does, and different descriptors have different histories.
+// Find finds what the model does, and descriptors have one history if the model says so, and only
+// then.
 func TestModel(t *testing.T) {
 	matched := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,10 +146,11 @@ func TestModel(t *testing.T) {
 			t.Fatalf("%s\n%v", &b, err)
 		}
 		histories := make(map[string]rules.Descriptor)
+		keys := make(map[string]string)
 		for range 60 {
 			descriptor := drawDescriptor(t)
 			limit, key, ok := d.Find("d", descriptor)
-			path, want := model(specs, descriptor)
+			path, of, want := model(specs, descriptor)
 			if ok != want || ok && limit.Name != limitName(append([]string{"d"}, path...)) {
 				t.Fatalf("%s\n%v leads to %v %+v, want %v %q",
 					&b, descriptor, ok, limit, want, path)
@@ -147,13 +160,26 @@ func TestModel(t *testing.T) {
 			}
 			matched++
 			history := limit.Name + " " + key
-			if other, has := histories[history]; has && !slices.Equal(other, descriptor) {
+			if other, has := histories[history]; has && !slices.Equal(other, of) {
 				t.Fatalf("%s\n%v and %v have the history %s", &b, other, descriptor, history)
 			}
-			histories[history] = descriptor
+			histories[history] = of
+			text := rules.Key(namesAndValues(of)...)
+			if other, has := keys[text]; has && other != history {
+				t.Fatalf("%s\n%v has the history %s, not %s", &b, descriptor, history, other)
+			}
+			keys[text] = history
 		}
 	})
 	if matched < 100 {
 		t.Errorf("only %d descriptors have a limit", matched)
 	}
+}
+
+// namesAndValues returns the names and values of a descriptor.
+func namesAndValues(d rules.Descriptor) (texts []string) {
+	for _, e := range d {
+		texts = append(texts, e.Name, e.Value)
+	}
+	return texts
 }

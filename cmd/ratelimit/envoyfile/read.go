@@ -110,7 +110,7 @@ func (b *builder) addFile(d *document, n *yaml.Node) {
 		b.domains.limits = append(b.domains.limits, in.override)
 	case !b.opts.Merge:
 		d.Add(m["domain"], "the domain %q is in %v already: put all its descriptors in one "+
-			"file, or set MERGE_DOMAIN_CONFIG=true", yamlfile.Clip(name), in.at)
+			"place, or set MERGE_DOMAIN_CONFIG=true", yamlfile.Clip(name), in.at)
 		return
 	}
 	t := &tree{builder: b, document: d, domain: name}

@@ -316,8 +316,11 @@ func TestProblems(t *testing.T) {
 			head + "shadow_mode: maybe",
 			"4:16: shadow_mode is neither true nor false",
 		},
-		"share_threshold": {head + "share_threshold: true", "4:20: share_threshold is not kept"},
-		"quota_mode":      {head + "quota_mode: true", "4:15: quota_mode is not kept"},
+		"share_threshold": {
+			head + "share_threshold: true", "4:20: share_threshold is for a key or value with an " +
+				"asterisk, not for",
+		},
+		"no quota_mode": {head + "quota_mode: maybe", "4:15: quota_mode is neither true nor false"},
 		"empty replaces": {
 			head + "rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}",
 			"4:60: the element of replaces has no name",
@@ -392,14 +395,14 @@ func TestAliasesAreBounded(t *testing.T) {
 
 func TestAllProblemsAreReported(t *testing.T) {
 	_, err := Read([]File{
-		{"two", []byte("domain: d\ndescriptors: [{key: k, quota_mode: true}, {}]\nx: 1")},
+		{"two", []byte("domain: d\ndescriptors: [{key: k, quota_mode: maybe}, {}]\nx: 1")},
 		{"one", []byte("domain: d\ndescriptors: [{key: k, rate_limit: {}}]")},
 	}, Options{})
 	var got []string
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		got = append(got, line[:strings.LastIndexByte(line[:9], ':')])
 	}
-	want := []string{"one:1:9", "two:2:36", "two:2:43", "two:3:1"}
+	want := []string{"one:1:9", "two:2:36", "two:2:44", "two:3:1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the problems are\n%v, want those at %q", err, want)
 	}

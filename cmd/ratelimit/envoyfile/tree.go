@@ -10,6 +10,7 @@ import (
 // A node is a descriptor of a file, or a domain.
 type node struct {
 	key      string           // of the descriptor, as the file has it
+	shared   string           // the pattern, if all that it matches have one history, or empty
 	limit    *rules.Limit     // or nil
 	children map[string]*node // by key_value, or by the key of a descriptor without a value
 	patterns []pattern        // of the children with an asterisk, in the order of the file
@@ -45,17 +46,17 @@ func (n *node) add(composite string, child *node) bool {
 	return true
 }
 
-// next returns the child to which an entry leads, or nil.
-func (n *node) next(composite []byte, name string) *node {
+// next returns the child to which an entry leads, or nil, and whether its pattern matches.
+func (n *node) next(composite []byte, name string) (child *node, byPattern bool) {
 	if child := n.children[string(composite)]; child != nil {
-		return child
+		return child, false
 	}
 	for i := range n.patterns {
 		if n.patterns[i].matches(composite) {
-			return n.patterns[i].node
+			return n.patterns[i].node, true
 		}
 	}
-	return n.children[name]
+	return n.children[name], false
 }
 
 // matches reports whether s is the parts in their order, with any bytes between them.

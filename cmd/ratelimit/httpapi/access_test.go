@@ -2,13 +2,12 @@ package httpapi
 
 import (
 	"encoding/base64"
-	"errors"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
@@ -24,16 +23,10 @@ func TestAccess(t *testing.T) {
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	none, both := new(Rights), &Rights{
-		Readers: NewTokens(apitest.TokenFile(t, "an-older-token-to-read\n"+reader+"\n")),
-		Writers: NewTokens(apitest.TokenFile(t, " "+writer+" \n\n"))}
-	for _, tokens := range []*Tokens{both.Readers, both.Writers} {
-		if err := tokens.Read(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	none := new(access.Table)
+	both := tokens(t, "an-older-token-to-read\n"+reader+" ann\n", " "+writer+" \n\n")
 	for _, tt := range []struct {
-		of    *Rights
+		of    *access.Table
 		path  string
 		token string
 		want  int
@@ -79,7 +72,7 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Authorization", tt.token)
 		}
 		w := httptest.NewRecorder()
-		a := NewAccess(tt.of, NewAuditLog(discard, decision.New(nil), nil))
+		a := NewAccess(tt.of, NewAuditLog(nil, decision.New(nil)))
 		a.Only(ok).ServeHTTP(w, r)
 		if w.Code != tt.want {
 			t.Errorf("%s with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
@@ -93,28 +86,16 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestTokenFiles: a file without a usable token ends the start.
-func TestTokenFiles(t *testing.T) {
-	for tokens, want := range map[string]string{
-		"":                              "no token",
-		"\n \n":                         "no token",
-		"too-short":                     "less than 20 bytes",
-		"a token with spaces in it, no": "a space",
-		// What no request can send would lock out whoever has the token, with no word.
-		"\x00" + apitest.Token:              "a control character",
-		"\ufeff" + apitest.Token:            "byte order mark",
-		apitest.Token + "\n\ufeff":          "less than 20 bytes",
-		apitest.Token + "\x1b[0m":           "a control character",
-		apitest.Token + "\u00a0is-no-break": "a space",
-		"\xff\xfe" + strings.Join(strings.Split(apitest.Token, ""), "\x00"): "a control character",
-	} {
-		if err := NewTokens(apitest.TokenFile(t, tokens)).Read(); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", tokens, err, want)
+// tokens returns what files of tokens to read with and to write with have.
+func tokens(t *testing.T, readers, writers string) *access.Table {
+	t.Helper()
+	table := &access.Table{
+		Readers: access.NewTokens("read-token-file", apitest.TokenFile(t, readers), false),
+		Writers: access.NewTokens("write-token-file", apitest.TokenFile(t, writers), true)}
+	for _, f := range []*access.Tokens{table.Readers, table.Writers} {
+		if err := f.Read(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	err := NewTokens(t.TempDir() + "/missing").Read()
-	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that does not exist: %v", err)
-	}
+	return table
 }

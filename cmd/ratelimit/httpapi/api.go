@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
@@ -39,7 +41,8 @@ type API struct {
 	ready     *Readiness
 	top       *TopKeys
 	envoy     http.Handler
-	settling  *Access
+	within    bool
+	jitter    float64
 	origins   http.CrossOriginProtection
 	undecided lograte.Limit
 }
@@ -49,19 +52,22 @@ type Options struct {
 	Decider *decision.Decider
 	Config  func() *config.Config // returns nil for limits of flags
 	Log     *slog.Logger
-	Audit   *AuditLog    // nil: of Log, without hashes of keys
+	Audit   *audit.Trail // nil: lines of Log, without hashes of keys
 	Proxies *ForwardAuth // nil: Caddy
 	Ready   *Readiness   // nil: it is always ready
 	Top     *TopKeys     // nil: refused keys are not counted
 	Envoy   http.Handler // answers Envoy's calls in JSON; nil: none does
-	// Settling has the tokens that settle more than is held; nil: everyone may.
-	Settling *Access
+	// SettleWithin lets only those who may write settle more than is held.
+	SettleWithin bool
+	// RetryJitter is the share of [edge.Jitter] for Retry-After; the fields of RateLimit and
+	// retry_after_ms stay exact.
+	RetryJitter float64
 }
 
 // New returns an API with options.
 func New(o Options) *API {
 	if o.Audit == nil {
-		o.Audit = NewAuditLog(o.Log, o.Decider, nil)
+		o.Audit = audit.New(o.Log, audit.Options{})
 	}
 	if o.Proxies == nil {
 		o.Proxies = NewForwardAuth("caddy", nil, nil, o.Log)
@@ -69,8 +75,9 @@ func New(o Options) *API {
 	if o.Ready == nil {
 		o.Ready = NewReadiness(nil)
 	}
-	return &API{decider: o.Decider, config: o.Config, log: o.Log, audit: o.Audit,
-		proxies: o.Proxies, ready: o.Ready, top: o.Top, envoy: o.Envoy, settling: o.Settling}
+	return &API{decider: o.Decider, config: o.Config, log: o.Log,
+		audit: NewAuditLog(o.Audit, o.Decider), proxies: o.Proxies, ready: o.Ready, top: o.Top,
+		envoy: o.Envoy, within: o.SettleWithin, jitter: o.RetryJitter}
 }
 
 // posts has what answers the requests for each path whose bodies are JSON.
@@ -98,15 +105,19 @@ var others = map[string]func(*API, http.ResponseWriter, *http.Request){
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	path := r.URL.Path
+	if a.proxies.IsCheck(path) {
+		path = CheckPath
+	}
 	// A proxy that asks before it forwards a request sends the request's own headers.
-	if r.URL.Path != CheckPath && a.origins.Check(r) != nil {
+	if path != CheckPath && a.origins.Check(r) != nil {
 		problem.Problem{Status: http.StatusForbidden,
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return
 	}
-	if post, ok := posts[r.URL.Path]; ok {
+	if post, ok := posts[path]; ok {
 		a.post(w, r, post)
-	} else if other, ok := others[r.URL.Path]; ok {
+	} else if other, ok := others[path]; ok {
 		other(a, w, r.WithContext(context.WithoutCancel(r.Context())))
 	} else {
 		problem.Problem{Status: http.StatusNotFound, Detail: "The paths are " +
@@ -122,10 +133,12 @@ type query struct {
 	context.Context
 	client context.Context // ends when the client disconnects or closes its half of the connection
 	path   string
+	door   string
 	from   string // the address of the client
 	body   []byte
-	// lacks is the answer to what needs the right to write, or nil.
-	lacks func() *problem.Problem
+	within bool // settles no more than is held
+	// refused is what a request would change that the caller may not change.
+	refused []audit.Change
 }
 
 // An answer is what a query gets, unless it gets a problem.
@@ -147,29 +160,25 @@ func (a *API) post(
 		p.Write(w)
 		return
 	}
-	answered, p := by(a, &query{
+	q := &query{
 		Context: context.WithoutCancel(r.Context()), client: r.Context(), path: r.URL.Path,
-		from: r.RemoteAddr, body: body,
-		lacks: func() *problem.Problem {
-			if a.settling == nil {
-				return nil
-			}
-			return a.settling.Missing(r, ToWrite)
-		},
-	})
+		door: audit.API, from: r.RemoteAddr, body: body,
+		within: a.within && !access.From(r.Context()).May(access.ToWrite),
+	}
+	answered, p := by(a, q)
 	switch {
 	case p == nil:
-		answered.write(w)
+		answered.write(w, a.jitter)
 	case p.Status == http.StatusUnauthorized, p.Status == http.StatusForbidden:
-		a.settling.refuse(w, r, p)
+		a.audit.refuse(w, r, p, changesOf(q.refused))
 	default:
 		p.Write(w)
 	}
 }
 
-func (a answer) write(w http.ResponseWriter) {
+func (a answer) write(w http.ResponseWriter, jitter float64) {
 	if a.retryAfter > 0 {
-		problem.SetRetryAfter(w.Header(), a.retryAfter)
+		setRetryAfter(w.Header(), a.retryAfter, jitter)
 	}
 	if a.body == nil {
 		w.WriteHeader(a.status)
@@ -179,11 +188,11 @@ func (a answer) write(w http.ResponseWriter) {
 }
 
 // AnswerBody answers a body for one of the paths of POST outside of a service: with JSON, or
-// nothing.
+// nothing. The caller is that of ctx.
 func (a *API) AnswerBody(ctx context.Context, path string, body []byte) (status int, text []byte) {
 	var v any
-	answered, p := posts[path](a, &query{Context: ctx, client: ctx, path: path, body: body,
-		lacks: func() *problem.Problem { return nil }})
+	answered, p := posts[path](a, &query{Context: ctx, client: ctx, path: path,
+		door: audit.Command, body: body})
 	switch {
 	case p != nil:
 		answered.status, v = p.Status, p

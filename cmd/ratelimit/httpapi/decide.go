@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -54,14 +56,26 @@ func (a *API) decideDemand(
 		refused = http.StatusOK
 	}
 	opts.Together = d.requests[0].Limit != "" // as whoever names limits expects
+	opts.MayUse = access.From(q).Only()
 	decided, err := a.decider.Decide(q, d.requests, opts)
 	switch {
 	case errors.Is(err, decision.ErrTooManyHeld):
 		return answer{}, tooManyClaims
+	case errors.Is(err, decision.ErrNotAllowed):
+		return answer{}, q.forbid(notAllowed(err, d.requests)...)
 	case err != nil:
 		return answer{}, a.failDecision(q.path, err, d)
 	}
 	return decidedAnswer(refused, &decided), nil
+}
+
+// notAllowed returns what requests wanted of a limit that the caller may not use.
+func notAllowed(err error, requests []decision.Request) []audit.Change {
+	wrong := (*decision.RequestError)(nil)
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	return []audit.Change{{Limit: wrong.Limit.Name, Key: requests[wrong.Request].Key}}
 }
 
 func holdField(dst **int64) field { return integer(dst, "hold_ms", 0, driver.MaxUnits) }

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
@@ -51,7 +52,7 @@ func TestDocsExamples(t *testing.T) {
 			if curl == nil {
 				t.Fatalf("%q is not a command that this test knows", command)
 			}
-			if (curl[1] != "") != (Needs(curl[3]) == ToWrite) {
+			if (curl[1] != "") != (Needs(curl[3]) == access.ToWrite) {
 				t.Errorf("%q has a token, or should have one", command)
 			}
 			asked[curl[3]] = true

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
@@ -34,10 +35,11 @@ func (a *API) explain(q *query) (answer, *problem.Problem) {
 		c = &config.Config{Set: a.decider.Set()}
 	}
 	e := inspect.Of(c, *domain, d)
+	e.Only(access.From(q).Only())
 	states := a.states(q, *domain, d)
 	for i := range e.Applies {
 		applied := &e.Applies[i]
-		applied.State, applied.KeyHash = states[applied.Limit], a.audit.keyHash(applied.Key)
+		applied.State, applied.KeyHash = states[applied.Limit], a.audit.Hash(applied.Key)
 	}
 	return answer{status: http.StatusOK, body: e}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 )
 
 // TestExplain: the limits that apply, with the reasons, and why others do not.
@@ -36,7 +37,8 @@ func TestExplain(t *testing.T) {
 // that the log has, and nothing is taken.
 func TestExplainState(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
-	s.api.audit.hash = func(key string) string { return "hash of " + key }
+	s.api.audit.Trail = audit.New(discard,
+		audit.Options{Hash: func(key string) string { return "hash of " + key }})
 	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":100}`)
 	s.advance(10 * time.Second)
 	for range 2 {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/truewindow/ratelimit/clientip"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
@@ -19,7 +21,8 @@ import (
 const CheckPath = "/v1/check"
 
 // ForwardAuth makes descriptors of requests that proxies ask about, as they do before they forward
-// them: nginx with auth_request, Caddy with forward_auth, Traefik with ForwardAuth.
+// them: nginx with auth_request, Caddy with forward_auth, Traefik with ForwardAuth, Envoy with
+// ext_authz.
 type ForwardAuth struct {
 	profile  forwardProfile
 	client   clientip.Source
@@ -64,12 +67,18 @@ func NewForwardAuth(
 	return f
 }
 
+// IsCheck reports whether a path is one at which the proxy asks: CheckPath, or with Envoy also one
+// below it.
+func (f *ForwardAuth) IsCheck(path string) bool {
+	return path == CheckPath || f.profile.own && strings.HasPrefix(path, CheckPath+"/")
+}
+
 // descriptor describes the request that r asks about. Entries that r lacks are left out, and
 // counted if limits need them. An error is a text for the proxy.
 func (f *ForwardAuth) descriptor(
 	r *http.Request, needed func(entry string) bool,
 ) (rules.Descriptor, error) {
-	original, err := f.profile.read(r.Header)
+	original, err := f.profile.read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +118,11 @@ var refusals = map[string]int{"": http.StatusTooManyRequests, "429": http.Status
 
 // check decides one unit of the request that a proxy asks about, whatever the method.
 func (a *API) check(w http.ResponseWriter, r *http.Request) {
-	refused, ok := refusals[r.URL.Query().Get("refused")]
+	asked := ""
+	if !a.proxies.profile.own { // whose query is that of the client
+		asked = r.URL.Query().Get("refused")
+	}
+	refused, ok := refusals[asked]
 	if !ok {
 		invalid(`"refused" must be 401, 403 or 429.`).Write(w)
 		return
@@ -125,10 +138,15 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 	}
 	requests := []decision.Request{{Descriptor: descriptor, N: 1}}
 	decided, err := a.decider.Decide(
-		r.Context(), requests, decision.Options{NoInFlight: true})
+		r.Context(), requests, decision.Options{NoInFlight: true,
+			MayUse: access.From(r.Context()).Only()})
+	if errors.Is(err, decision.ErrNotAllowed) {
+		a.audit.refuse(w, r, otherLimit, changesOf(notAllowed(err, requests)))
+		return
+	}
 	if err != nil {
 		d := &demand{requests, func(int) string { return "The request" }}
-		a.failDecision(r.URL.Path, err, d).Write(w)
+		a.failDecision(CheckPath, err, d).Write(w)
 		return
 	}
 	var items []headers.Item
@@ -138,7 +156,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	headers.Write(w.Header(), headers.Draft11, items...)
-	decidedAnswer(refused, &decided).write(w)
+	decidedAnswer(refused, &decided).write(w, a.jitter)
 }
 
 // CheckEntries returns an error for an entry of --entry that no request would have, since it has

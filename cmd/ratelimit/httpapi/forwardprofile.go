@@ -19,6 +19,9 @@ type forwardProfile struct {
 	host   string // or "": in url
 	target string // path and query; or "": in url
 	url    string // scheme, host, path and query
+	// own says that the request that the proxy sends has all these itself, after CheckPath: they
+	// are no headers.
+	own bool
 }
 
 const xForwardedFor = "X-Forwarded-For"
@@ -26,13 +29,15 @@ const xForwardedFor = "X-Forwarded-For"
 var xForwarded = forwardProfile{method: "X-Forwarded-Method", host: "X-Forwarded-Host",
 	target: "X-Forwarded-Uri"}
 
-// forwardProfiles are those of --forward-auth. What nginx sends is in its configuration: that of
-// deploy/proxies.
+// forwardProfiles are those of --forward-auth. What nginx and HAProxy send is in their
+// configurations: those of deploy/proxies.
 var forwardProfiles = map[string]forwardProfile{
 	"caddy":         xForwarded,
 	"nginx":         xForwarded,
 	"traefik":       xForwarded,
+	"haproxy":       xForwarded,
 	"ingress-nginx": {method: "X-Original-Method", url: "X-Original-URL"},
+	"envoy":         {method: ":method", host: ":authority", target: ":path", own: true},
 }
 
 // ProfileFlag is the name of one of forwardProfiles.
@@ -66,14 +71,23 @@ func (p forwardProfile) header(source string) string {
 // A forwarded has the values of the request that a proxy asks about; empty if the proxy sends none.
 type forwarded struct{ method, host, target string }
 
-// read returns an error if a header can be read in two ways.
-func (p forwardProfile) read(h http.Header) (forwarded, error) {
+// read returns an error if a header or a target can be read in two ways.
+func (p forwardProfile) read(r *http.Request) (forwarded, error) {
+	h := r.Header
 	f := forwarded{method: lastValue(h, p.method)}
-	host := ""
-	if p.url == "" {
+	var host string
+	var ok bool
+	var err error
+	switch {
+	case p.own:
+		f.method, host = r.Method, r.Host
+		f.target, ok = strings.CutPrefix(r.RequestURI, CheckPath)
+		if !ok || f.target != "" && f.target[0] != '/' && f.target[0] != '?' {
+			return forwarded{}, errNotBelow
+		}
+	case p.url == "":
 		host, f.target = lastValue(h, p.host), lastValue(h, p.target)
-	} else {
-		var err error
+	default:
 		if host, f.target, err = splitURL(lastValue(h, p.url)); err != nil {
 			return forwarded{}, fmt.Errorf("%s %w", p.url, err)
 		}
@@ -105,6 +119,8 @@ func lastValue(h http.Header, name string) string {
 	}
 	return values[len(values)-1]
 }
+
+var errNotBelow = errors.New("the target of the request is not a path after " + CheckPath)
 
 var errAmbiguousURL = errors.New("has a host with ? or #")
 

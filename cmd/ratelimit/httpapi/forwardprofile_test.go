@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -25,10 +26,25 @@ func sentBy(method, host, path, client string) map[string]http.Header {
 		"traefik": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path},
 			"X-Forwarded-Host": {host}, "X-Forwarded-Proto": {"https"},
 			"X-Forwarded-Port": {"443"}, "X-Forwarded-For": {client}},
+		"haproxy": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path},
+			"X-Forwarded-Host": {host}, "X-Forwarded-For": {client}},
+		// It appends its own address.
+		"envoy": {"X-Forwarded-For": {client + ", 10.0.0.2"}, "X-Envoy-Internal": {"true"}},
 		"ingress-nginx": {"X-Original-Url": {"https://" + host + path},
 			"X-Original-Method": {method}, "X-Sent-From": {"nginx-ingress-controller"},
 			"X-Auth-Request-Redirect": {path}, "X-Real-Ip": {client}, "X-Forwarded-For": {client}},
 	}
+}
+
+// askedBy returns the request by which a proxy asks, without headers.
+func askedBy(proxy, method, host, target string) *http.Request {
+	asks := httptest.NewRequest(http.MethodGet, "http://limits:8080/v1/check", nil)
+	if proxy == "envoy" {
+		asks = httptest.NewRequest(method, "/v1/check"+target, nil)
+		asks.Host = host
+	}
+	asks.RemoteAddr = "10.0.0.2:4711"
+	return asks
 }
 
 // forgedHeaders are headers that a client sends to look like another request to other proxies.
@@ -46,7 +62,8 @@ func forgedHeaders() map[string]http.Header {
 // TestForwardProfiles: each proxy is limited by what it says itself, whatever its clients send in
 // the headers of every other proxy.
 func TestForwardProfiles(t *testing.T) {
-	for proxy, own := range sentBy("POST", "app.example", "/login?next=/free", "198.51.100.3") {
+	const target = "/login?next=/free"
+	for proxy, own := range sentBy("POST", "app.example", target, "198.51.100.3") {
 		for other, forged := range forgedHeaders() {
 			t.Run(proxy+"/"+other, func(t *testing.T) {
 				s := fileScene(t, `
@@ -56,8 +73,7 @@ limits:
 				s.api.proxies = NewForwardAuth(ProfileFlag(proxy), nil,
 					[]netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, discard)
 				for i, want := range []int{200, 429, 429} {
-					r := httptest.NewRequest(http.MethodGet, "http://limits:8080/v1/check", nil)
-					r.RemoteAddr = "10.0.0.2:4711"
+					r := askedBy(proxy, "POST", "app.example", target)
 					maps.Copy(r.Header, forged)
 					maps.Copy(r.Header, own)
 					status, header, body := call(t, s.api, r)
@@ -124,6 +140,71 @@ func TestForwardURL(t *testing.T) {
 			t.Errorf("%q: %d %s, want 400", text, status, body)
 		case strings.Contains(want, "path=") && status != 429:
 			t.Errorf("%q: %d %s, want 429", text, status, body)
+		}
+	}
+}
+
+// TestForwardEnvoy: the request that Envoy sends has the method, the host and, after /v1/check, the
+// path of its client, in each spelling; what its client chooses is not read as a request to the
+// daemon.
+func TestForwardEnvoy(t *testing.T) {
+	for target, want := range map[string]string{
+		"/login":                 "path=/login",
+		"/login?refused=200&a=b": "path=/login",
+		"/login?refused=403":     "path=/login",
+		"//login":                "path=//login",
+		"/%6cogin":               "path=/%6cogin",
+		"/v1/decide":             "path=/v1/decide",
+		"/../decide":             "path=/../decide",
+		"/%2e%2e/%2e%2e/metrics": "path=/%2e%2e/%2e%2e/metrics",
+		"/..%2f..%2fdashboard/":  "path=/..%2f..%2fdashboard/",
+		"/v1/check/login":        "path=/v1/check/login",
+		"/http://free.example/x": "path=/http://free.example/x",
+		"/":                      "path=/",
+		"?x":                     "path=/",
+		"":                       "",
+		"%2flogin":               "400",
+		"login":                  "421",
+		"*":                      "421",
+	} {
+		s := fileScene(t, "limits: [{name: all, when: {path: /*}, max: 0}]")
+		s.api.proxies = NewForwardAuth("envoy", nil, nil, discard)
+		r := askedBy("envoy", "post", "App.Example.:8443", target)
+		r.Header.Set("Origin", "https://elsewhere.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		hosts := NewHosts(nil, "127.0.0.1:8080").Only(s.api, s.api.proxies.IsCheck)
+		status, header, body := call(t, hosts, r)
+		switch want {
+		case "400", "421":
+			if fmt.Sprint(status) != want {
+				t.Errorf("%q: %d %s, want %s", target, status, body, want)
+			}
+			continue
+		case "":
+			n := s.api.proxies.warnings.missing["path"].requests.Load()
+			if status != http.StatusOK || n != 1 {
+				t.Errorf("without a path: %d %s, counted %d", status, body, n)
+			}
+		default:
+			if status != http.StatusTooManyRequests || !strings.Contains(body, `"name":"all"`) {
+				t.Errorf("%q: %d %v %s, want 429", target, status, header, body)
+			}
+		}
+		d, err := s.api.proxies.descriptor(r, func(string) bool { return false })
+		got := ""
+		for _, e := range d[1:] { // the first is the client
+			got += e.Name + "=" + e.Value + " "
+		}
+		if got != strings.TrimSpace("method=POST host=app.example "+want)+" " || err != nil {
+			t.Errorf("%q: %s, %v", target, got, err)
+		}
+	}
+	for _, proxy := range []string{"caddy", "nginx", "ingress-nginx"} {
+		s := fileScene(t, "limits: [{name: all, max: 1/1h}]")
+		s.api.proxies = NewForwardAuth(ProfileFlag(proxy), nil, nil, discard)
+		status, _, body := call(t, s.api, askedBy("envoy", "GET", "a", "/login"))
+		if status != http.StatusNotFound {
+			t.Errorf("%s: %d %s below /v1/check, want 404", proxy, status, body)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/apitest"
 )
 
@@ -59,7 +60,7 @@ func (h *hostile) renew(t *testing.T) {
 	}
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.api = fileAPI(t, fuzzedLimits, h.store)
-	h.api.log, h.api.audit.log = log, log
+	h.api.log, h.api.audit.Trail = log, audit.New(log, audit.Options{})
 	h.api.proxies = NewForwardAuth("caddy", []EntryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
 		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, log)
 }
@@ -179,6 +180,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add(s[0], s[1], s[2], s[3], s[4], s[5])
 	}
 	h, ingress := newHostile(f), NewForwardAuth("ingress-nginx", nil, nil, discard)
+	envoy := NewForwardAuth("envoy", nil, nil, discard)
 	f.Fuzz(func(t *testing.T, target, forwarded, host, method, tenant, query string) {
 		r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
 		r.URL.RawQuery = strings.TrimPrefix(query, "?")
@@ -205,6 +207,12 @@ func FuzzCheck(f *testing.F) {
 		descriptor, err = ingress.descriptor(r, func(string) bool { return true })
 		if same, _ := descriptor.Value("path"); err == nil && same != path {
 			t.Fatalf("%q and %q have the path %q, want %q", host, target, same, path)
+		}
+		r.RequestURI, r.Host = CheckPath+target, host
+		descriptor, err = envoy.descriptor(r, func(string) bool { return true })
+		if same, _ := descriptor.Value("path"); strings.HasPrefix(target, "/") &&
+			(err != nil || same != path) {
+			t.Fatalf("%q below /v1/check has the path %q, want %q: %v", target, same, path, err)
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -17,10 +16,11 @@ import (
 // browser the daemon then has the origin of that site, and only the name in Host shows that the
 // request is not for the daemon.
 //
-// /v1/check is answered under all names: a proxy sends that of the site that its client asks for.
-// So a page in a browser that reaches the daemon, as on the same machine with --addr on localhost,
-// can take units, one a request, and see what is left. Everyone who reaches the daemon may do that
-// without a token; /v1/check holds nothing, and returns no id and no key.
+// /v1/check is answered under all names, for Envoy with all below it: a proxy sends that of the
+// site that its client asks for. So a page in a browser that reaches the daemon, as on the same
+// machine with --addr on localhost, can take units, one a request, and see what is left. Everyone
+// who reaches the daemon may do that without a token; /v1/check holds nothing, and returns no id
+// and no key.
 type Hosts map[string]bool
 
 // NewHosts returns names, and the hosts that are names in the addresses that the daemon listens on.
@@ -44,11 +44,11 @@ func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// Only answers requests for other hosts with 421, unless they are for one of paths, and passes the
-// rest on.
-func (h Hosts) Only(next http.Handler, paths ...string) http.Handler {
+// Only answers requests for other hosts with 421, unless exempt reports true for their path, and
+// passes the rest on.
+func (h Hosts) Only(next http.Handler, exempt func(path string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.serve(r) && !slices.Contains(paths, r.URL.Path) {
+		if !h.serve(r) && !exempt(r.URL.Path) {
 			problem.Problem{
 				Status: http.StatusMisdirectedRequest,
 				Detail: "The daemon does not serve the host name of this request. It serves " +

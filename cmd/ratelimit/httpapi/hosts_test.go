@@ -9,7 +9,7 @@ func TestHosts(t *testing.T) {
 	served := NewHosts([]HostFlag{"rate-limit", "a.b.example"}, "Limits.example:8080")
 	handler := served.Only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-	}))
+	}), func(path string) bool { return path == "/json" })
 	for host, want := range map[string]bool{
 		"localhost": true, "LocalHost:8080": true, "localhost.": true, "localhost.:80": true,
 		"app.localhost:3000": true,
@@ -38,6 +38,11 @@ func TestHosts(t *testing.T) {
 		} else {
 			checkProblem(t, handler, r, http.StatusMisdirectedRequest)
 		}
+	}
+	r := request(http.MethodGet, "/json", "")
+	r.Host = "elsewhere.example"
+	if status, _, _ := call(t, handler, r); status != http.StatusOK {
+		t.Errorf("a path that is exempt: status %d", status)
 	}
 	for _, addr := range []string{":8080", "0.0.0.0:8080", "[::]:8080", "127.0.0.1:8080",
 		"no address"} {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 )
 
 // PagePath is where the page of limits is, with all that belongs to it.
@@ -22,41 +24,50 @@ func RouteOf(path string) string {
 	switch {
 	case known, path == MetricsPath:
 		return path
+	case isCheck(path):
+		return CheckPath
 	case IsPage(path), path+"/" == PagePath:
 		return PagePath
 	}
 	return "other"
 }
 
-// rightOf has the right that requests for each path need.
-var rightOf = map[string]Right{
-	"/v1/decide":       ToDecide,
-	"/v1/peek":         ToDecide,
-	"/v1/settle":       ToDecide,
-	"/v1/renew":        ToDecide,
-	"/v1/force":        ToWrite,
-	"/v1/block":        ToWrite,
-	"/v1/reset":        ToWrite,
-	CheckPath:          ToDecide,
-	"/v1/explain":      toRead,
-	"/v1/top-keys":     toRead,
-	"/v1/openapi.yaml": ToDecide,
-	"/json":            ToDecide,
-	"/healthcheck":     ToDecide,
-	"/healthz":         ToDecide,
-	"/readyz":          ToDecide,
+// isCheck reports whether proxies may ask at a path, each with a profile of its own.
+func isCheck(path string) bool {
+	return path == CheckPath || strings.HasPrefix(path, CheckPath+"/")
+}
+
+// rightOf has the right that requests for each path need, or 0.
+var rightOf = map[string]access.Rights{
+	"/v1/decide":       access.ToDecide,
+	"/v1/peek":         access.ToDecide,
+	"/v1/settle":       access.ToSettle,
+	"/v1/renew":        access.ToSettle,
+	"/v1/force":        access.ToWrite,
+	"/v1/block":        access.ToWrite,
+	"/v1/reset":        access.ToWrite,
+	CheckPath:          access.ToDecide,
+	"/v1/explain":      access.ToRead,
+	"/v1/top-keys":     access.ToRead,
+	"/v1/openapi.yaml": 0,
+	"/json":            access.ToDecide,
+	"/healthcheck":     0,
+	"/healthz":         0,
+	"/readyz":          0,
 }
 
 // Paths returns the paths that an API answers, in their order.
 func Paths() []string { return slices.Sorted(maps.Keys(rightOf)) }
 
-// Needs returns the right that requests for a path need.
-func Needs(path string) Right {
+// Needs returns the right that requests for a path need, or 0.
+func Needs(path string) access.Rights {
 	switch {
 	case IsPage(path) && strings.HasSuffix(path, "/act"):
-		return ToWrite
+		return access.ToWrite
 	case path == MetricsPath, IsPage(path):
-		return toRead
+		return access.ToRead
+	case isCheck(path):
+		return rightOf[CheckPath]
 	}
 	return rightOf[path]
 }

@@ -3,12 +3,13 @@ package httpapi
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -23,27 +24,42 @@ func (a *API) force(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	l, p := a.target("The request", &body, rate)
+	if p == nil {
+		p = q.mayUse(*body.key, l.Name)
+	}
 	if p == nil && (body.n == nil || *body.n < 1 || *body.n > driver.MaxUnits) {
 		p = invalid(integerRule("n", 1, driver.MaxUnits))
 	}
 	if p != nil {
 		return answer{}, p
 	}
+	change := audit.Change{Limit: l.Name, Key: *body.key, Units: body.n}
+	w := a.audit.Begin(q, q.event("force", change))
 	res, err := a.decider.Force(q, l.Name, *body.key, *body.n)
-	a.audit.write(q, "force", []string{l.Name}, []string{*body.key}, err,
-		slog.Int64("units", *body.n))
-	if err != nil {
-		return answer{}, a.failWrite(q, err, l.Name)
+	if p := a.wrote(q, w, http.StatusOK, &res, err); p != nil {
+		return answer{}, p
 	}
 	return answer{status: http.StatusOK, body: newLimitState(res.Limit, res)}, nil
 }
 
-// failWrite returns the problem of a query that has not changed what is recorded under limits.
-func (a *API) failWrite(q *query, err error, limits ...string) *problem.Problem {
-	if errors.Is(err, decision.ErrUnknownLimit) { // it was removed meanwhile
-		return unknownLimit("The request")
+// wrote ends a write that is answered with a status, or with the problem that it returns. res is
+// what the limit has of the key then, if it is known.
+func (a *API) wrote(
+	q *query, w *Write, status int, res *ratelimit.Result, err error,
+) (p *problem.Problem) {
+	switch {
+	case errors.Is(err, decision.ErrUnknownLimit): // it was removed meanwhile
+		p = unknownLimit("The request")
+	case err != nil:
+		p = a.fail(q.path, err, w.event.Limits)
+	case res != nil:
+		w.event.Changes[0].After = audit.StateOf(*res)
 	}
-	return a.fail(q.path, err, func() []string { return limits })
+	if p != nil {
+		status = p.Status
+	}
+	w.End(q, status, err)
+	return p
 }
 
 // blockState is the answer to a block: where it was recorded, and for how long the key stays
@@ -63,6 +79,9 @@ func (a *API) block(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	l, p := a.target("The request", &body, block)
+	if p == nil {
+		p = q.mayUse(*body.key, l.Name)
+	}
 	var longest time.Duration
 	if p == nil {
 		longest = l.Rate.Window
@@ -81,11 +100,11 @@ func (a *API) block(q *query) (answer, *problem.Problem) {
 	if p != nil {
 		return answer{}, p
 	}
+	w := a.audit.Begin(q, q.event("block",
+		audit.Change{Limit: l.Name, Key: *body.key, ForMS: ms}))
 	res, err := a.decider.Block(q, l.Name, *body.key, *ms)
-	a.audit.write(q, "block", []string{l.Name}, []string{*body.key}, err,
-		slog.String("for", milliseconds(ms).String()))
-	if err != nil {
-		return answer{}, a.failWrite(q, err, l.Name)
+	if p := a.wrote(q, w, http.StatusOK, &res, err); p != nil {
+		return answer{}, p
 	}
 	state := blockState{l.Name, res.Source.String(), ceilMS(res.ResetAfter)}
 	return answer{status: http.StatusOK, body: state}, nil
@@ -109,13 +128,20 @@ func (a *API) reset(q *query) (answer, *problem.Problem) {
 			p = noLimitOfKey
 		}
 	}
+	if p == nil {
+		p = q.mayUse(*body.key, limits...)
+	}
 	if p != nil {
 		return answer{}, p
 	}
+	var changes []audit.Change
+	for _, limit := range limits {
+		changes = append(changes, audit.Change{Limit: limit, Key: *body.key})
+	}
+	w := a.audit.Begin(q, q.event("reset", changes...))
 	err := a.decider.Reset(q, *body.key, limits...)
-	a.audit.write(q, "reset", limits, []string{*body.key}, err)
-	if err != nil {
-		return answer{}, a.failWrite(q, err, limits...)
+	if p := a.wrote(q, w, http.StatusNoContent, nil, err); p != nil {
+		return answer{}, p
 	}
 	return answer{status: http.StatusNoContent}, nil
 }

@@ -31,9 +31,8 @@ var (
 // testFlags are the limits of most tests.
 func testFlags() config.Flags {
 	return config.Flags{
-		Limit: []ratelimit.Limit{
-			ratelimit.PerMinute("requests", 3), ratelimit.PerMinute("tokens", 100),
-		},
+		Limit: config.LimitFlags(
+			ratelimit.PerMinute("requests", 3), ratelimit.PerMinute("tokens", 100)),
 		InFlight: []ratelimit.Limit{{Name: "calls", Max: 2, Window: 10 * time.Minute}},
 		Block:    []config.BlockFlag{{Block: algorithm.Blocking("blocked", time.Hour)}},
 	}
@@ -43,6 +42,7 @@ func testFlags() config.Flags {
 type scene struct {
 	*testing.T
 	api     *API
+	access  *Access // nil without credentials
 	store   ratelimit.Store
 	advance func(time.Duration)
 	ids     []string
@@ -101,7 +101,7 @@ func deciderOf(
 // limitsAPI returns an API with limits of --limit only.
 func limitsAPI(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *API {
 	t.Helper()
-	return flagsAPI(t, config.Flags{Limit: limits}, store)
+	return flagsAPI(t, config.Flags{Limit: config.LimitFlags(limits...)}, store)
 }
 
 // fileScene is a scene with the limits of a file.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/audit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
@@ -33,29 +35,64 @@ func (a *API) settle(q *query) (answer, *problem.Problem) {
 		return answer{}, p
 	}
 	defer stopRenewals(held)
+	if p = q.mayEnd(held); p != nil {
+		return answer{}, p
+	}
 	claims, p := a.settlement(held, &used)
 	if p != nil {
 		return answer{}, p
 	}
-	var err error
-	if p = q.lacks(); p != nil { // more than is held needs a right
-		within := false
-		within, err = a.decider.Within(q, *id, held, claims...)
+	changes, action := settled(held.Claims(), claims), "settle"
+	if used.none() {
+		action = "release"
+	}
+	if q.within {
+		within, err := a.decider.Within(q, *id, held, claims...)
 		if err == nil && !within {
-			p.Detail = "More is used than is held. " + p.Detail
-			return answer{}, p
+			q.refused = changes
+			return answer{}, moreThanHeld(access.From(q))
+		}
+		if err != nil {
+			return answer{}, a.settledHeld(q, action, held, changes, err)
 		}
 	}
-	if err == nil {
-		err = held.CommitAll(q, claims...)
+	err := held.CommitAll(q, claims...)
+	return answer{status: http.StatusNoContent}, a.settledHeld(q, action, held, changes, err)
+}
+
+// moreThanHeld returns the answer to a settlement of more than is held without the right to write.
+func moreThanHeld(c *access.Caller) *problem.Problem {
+	p := &problem.Problem{Status: http.StatusUnauthorized,
+		Detail: "More is used than is held. This request needs the header Authorization: Bearer " +
+			"TOKEN, with a token that may write."}
+	if c.Kind == access.ByToken {
+		p.Status = http.StatusForbidden
 	}
-	if used.none() {
-		a.audit.release(q, held.Claims(), err)
-	}
+	return p
+}
+
+// settledHeld notes the end of a settlement, and returns its problem if err is not nil.
+func (a *API) settledHeld(
+	q *query, action string, held *ratelimit.Reservation, changes []audit.Change, err error,
+) (p *problem.Problem) {
+	status := http.StatusNoContent
 	if err != nil {
-		return answer{}, a.failRepeatable(q, err, held.Claims())
+		p = a.failRepeatable(q, err, held.Claims())
+		status = p.Status
 	}
-	return answer{status: http.StatusNoContent}, nil
+	a.audit.Begin(q, q.event(action, changes...)).End(q, status, err)
+	return p
+}
+
+// mayEnd returns the answer to a caller who may not use a limit that held has.
+func (q *query) mayEnd(held *ratelimit.Reservation) *problem.Problem {
+	caller := access.From(q)
+	for _, limit := range heldUnder(held.Claims()) {
+		if !caller.MayUse(limit) {
+			return q.forbid(settled(held.Claims(), nil)...)
+		}
+	}
+	return nil
 }
 
 // settlement returns the claims that settle held.
@@ -98,6 +135,9 @@ func (a *API) renew(q *query) (answer, *problem.Problem) {
 	held, more, p := a.extension(id, &total)
 	if held != nil {
 		defer stopRenewals(held)
+		if forbidden := q.mayEnd(held); forbidden != nil {
+			p = forbidden // whatever else is wrong with limits that are not the caller's
+		}
 	}
 	if p == nil {
 		p = checkHold(hold)

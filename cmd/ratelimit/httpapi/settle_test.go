@@ -329,7 +329,8 @@ func TestIDBounds(t *testing.T) {
 	key := strings.Repeat("k", maxKey)
 	for i := range maxClaims {
 		name := fmt.Sprintf("%064d", i)
-		c.Limit = append(c.Limit, ratelimit.PerDay(name, driver.MaxUnits))
+		c.Limit = append(c.Limit,
+			config.LimitFlag{Limit: ratelimit.PerDay(name, driver.MaxUnits)})
 		claims = append(claims, fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, name, key,
 			driver.MaxUnits/1000))
 		totals = append(totals, fmt.Sprintf(`{"limit":%q,"n":%d}`, name, driver.MaxUnits))
@@ -351,7 +352,7 @@ func TestIDBounds(t *testing.T) {
 	if got := len(s.ids[1]); got > maxID || got < maxID/2 {
 		t.Errorf("the largest id has %d bytes, and maxID is %d", got, maxID)
 	}
-	c.Limit = append(c.Limit, ratelimit.PerDay("another", 1))
+	c.Limit = append(c.Limit, config.LimitFlags(ratelimit.PerDay("another", 1))...)
 	s.api = flagsAPI(t, c, s.store)
 	s.play(
 		step{"/v1/decide", `{"key":"k"}`, 200, "", "", 0},
@@ -367,7 +368,7 @@ func TestSettlementsLeaveNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		const rate, open, window = 100, 10, time.Second
 		s.api = flagsAPI(t, config.Flags{
-			Limit:    []ratelimit.Limit{{Name: "tokens", Max: 1000, Window: window}},
+			Limit:    config.LimitFlags(ratelimit.Limit{Name: "tokens", Max: 1000, Window: window}),
 			InFlight: []ratelimit.Limit{{Name: "calls", Max: open + 1, Window: time.Hour}},
 			Block:    []config.BlockFlag{{Block: algorithm.Blocking("blocked", 24*time.Hour)}},
 		}, s.store)

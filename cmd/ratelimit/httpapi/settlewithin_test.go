@@ -14,14 +14,8 @@ import (
 func withinScene(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t)
-	allowed := &Rights{Readers: NewTokens(apitest.TokenFile(t, "a-token-to-read-with")),
-		Writers: NewTokens(apitest.TokenFile(t, apitest.Token))}
-	for _, tokens := range []*Tokens{allowed.Readers, allowed.Writers} {
-		if err := tokens.Read(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.api.settling = NewAccess(allowed, s.api.audit)
+	s.access = NewAccess(tokens(t, "a-token-to-read-with", apitest.Token), s.api.audit)
+	s.api.within = true
 	return s
 }
 
@@ -35,7 +29,7 @@ func (s *scene) settle(authorization, body string) int {
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
-	status, header, _ := call(s.T, s.api, r)
+	status, header, _ := call(s.T, s.access.Only(s.api), r)
 	if (header.Get("WWW-Authenticate") != "") != (status == http.StatusUnauthorized) {
 		s.Errorf("%d has the challenge %q", status, header.Get("WWW-Authenticate"))
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 	"github.com/truewindow/ratelimit/topkeys"
 )
@@ -59,7 +60,11 @@ func (a *API) topKeys(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := topAnswer{
 		HalfLifeMS: topkeys.DefaultHalfLife.Milliseconds(), Limits: []topLimit{}}
+	caller := access.From(r.Context())
 	for _, limit := range a.top.Top() {
+		if !caller.MayUse(limit.Name) {
+			continue
+		}
 		l := topLimit{limit.Name, thousandths(limit.Refusals), []topKey{}}
 		for _, k := range limit.Keys {
 			shown := topKey{Count: thousandths(k.Count), Error: thousandths(k.Error)}

@@ -56,6 +56,15 @@ type Explanation struct {
 	Others  []other      `json:"others"`
 }
 
+// Only leaves only limits for which may is true, by their names; nil leaves all.
+func (e *Explanation) Only(may func(limit string) bool) {
+	if may == nil {
+		return
+	}
+	e.Applies = slices.DeleteFunc(e.Applies, func(m limitMatch) bool { return !may(m.Limit) })
+	e.Others = slices.DeleteFunc(e.Others, func(o other) bool { return !may(o.Limit) })
+}
+
 // limitMatch is a limit that applies to a request.
 type limitMatch struct {
 	Limit  string `json:"limit"`
@@ -63,6 +72,8 @@ type limitMatch struct {
 	Why    string `json:"why"`
 	Key    string `json:"key"` // of the store
 	Shadow bool   `json:"shadow"`
+	Quota  bool   `json:"quota,omitempty"` // refuses only if all others with it do
+	Lease  string `json:"lease,omitempty"` // of the limit itself, such as 2%
 	At     string `json:"at"`
 
 	// A service has these too.
@@ -130,7 +141,9 @@ func Of(c *config.Config, domain string, d rules.Descriptor) Explanation {
 	for _, m := range c.Set.Match(nil, domain, d) {
 		applies[m.Limit] = true
 		e.Applies = append(e.Applies, limitMatch{Limit: m.Limit.Name, Rate: m.RateText(),
-			Why: m.Why, Key: m.Key, Shadow: m.Limit.Shadow, At: m.Limit.At.String()})
+			Why: m.Why, Key: m.Key, Shadow: m.Limit.Shadow,
+			Quota: m.Limit.Quota, Lease: m.Limit.LeaseText(),
+			At: m.Limit.At.String()})
 	}
 	for _, l := range c.Limits() {
 		if !applies[l] {
@@ -174,6 +187,12 @@ func (c *Explain) WriteText(w io.Writer, e Explanation) error {
 		name := terminal.Value(a.Limit)
 		if a.Shadow {
 			name += " (shadow)"
+		}
+		if a.Quota {
+			name += " (quota)"
+		}
+		if a.Lease != "" {
+			name += " (lease " + a.Lease + ")"
 		}
 		if byFlag {
 			a.Why = domainInWhy.ReplaceAllString(a.Why, "$1--domain=")

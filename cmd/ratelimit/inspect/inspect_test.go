@@ -147,7 +147,7 @@ limits:
 	}
 }
 
-// TestUnmatched: what no request of a proxy has is a warning, and a network an error.
+// TestUnmatched: what no request of a proxy has is a warning, and half a network an error.
 func TestUnmatched(t *testing.T) {
 	path := write(t, "limits.yaml", "limits:\n- {name: a, when: {method: post}, max: 1/m}\n"+
 		"- {name: b, max: 1/m, except: [{when: {path: api/*}, max: 2/m}]}\n")
@@ -159,9 +159,9 @@ func TestUnmatched(t *testing.T) {
 	if stdout != want || err != nil {
 		t.Errorf("got %v\n%s, want\n%s", err, stdout, want)
 	}
-	path = write(t, "limits.yaml", "limits:\n- {name: a, when: {client: 10.0.0.0/8}, max: 1/m}\n")
+	path = write(t, "limits.yaml", "limits:\n- {name: a, when: {client: 10.0.0.1/8}, max: 1/m}\n")
 	stdout, err = run(t, "validate", path)
-	want = path + ":2:28: a client is compared as a text, not with a network: write 10.*\n"
+	want = path + ":2:28: write the network as 10.0.0.0/8\n"
 	if stdout != want || err == nil {
 		t.Errorf("got %v\n%s, want\n%s", err, stdout, want)
 	}
@@ -174,34 +174,34 @@ func TestExplain(t *testing.T) {
 LIMIT          RATE        WHY                             KEY
 requests       50000/1m0s  except tenant=acme, path=/v1/*  acme
 chat (shadow)  20/1m0s     max                             acme/a=b
-month          1000        max                             %*
+month          1000/month  max                             %*
 uploads        5           max                             a=b
 blocked        24h0m0s     max                             %*
 `},
 		{"tenant=acme path=/x/..%2fv1/chat domain=api user=b", `
-LIMIT          RATE       WHY  KEY
-requests       1000/1m0s  max  acme
-chat (shadow)  20/1m0s    max  acme/b
-month          1000       max  %*
-uploads        5          max  b
-blocked        24h0m0s    max  %*
+LIMIT          RATE        WHY  KEY
+requests       1000/1m0s   max  acme
+chat (shadow)  20/1m0s     max  acme/b
+month          1000/month  max  %*
+uploads        5           max  b
+blocked        24h0m0s     max  %*
 `},
 		{"tenant=a/b plan=pro path=/ --domain=api", `
-LIMIT     RATE       WHY          KEY
-requests  2000/1m0s  by plan=pro  a%2Fb
-month     1000       max          %*
-blocked   24h0m0s    max          %*
+LIMIT     RATE        WHY          KEY
+requests  2000/1m0s   by plan=pro  a%2Fb
+month     1000/month  max          %*
+blocked   24h0m0s     max          %*
 
 DOES NOT APPLY  BECAUSE
 chat            path is /, not /v1/chat*
 uploads         user is missing, which is in the key
 `},
 		{"tenant=staff path=/v1/chat domain= user= --domain=api", `
-LIMIT     RATE       WHY                  KEY
-requests  unlimited  except tenant=staff  staff
-month     1000       max                  %*
-uploads   5          max                  %
-blocked   24h0m0s    max                  %*
+LIMIT     RATE        WHY                  KEY
+requests  unlimited   except tenant=staff  staff
+month     1000/month  max                  %*
+uploads   5           max                  %
+blocked   24h0m0s     max                  %*
 
 DOES NOT APPLY  BECAUSE
 chat            domain is "", not api
@@ -234,17 +234,18 @@ func TestExplainAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Explanation{Applies: []limitMatch{
-		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3", "", nil},
-		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3", "", nil},
-		{"month", "1000", "max", "%*", false, path + ":17:3", "", nil},
-		{"uploads", "5", "max", "u", false, path + ":18:3", "", nil},
-		{"blocked", "24h0m0s", "max", "%*", false, path + ":19:3", "", nil},
+		{"requests", "0", "except tenant=banned", "banned", false, false, "", path + ":3:3", "",
+			nil},
+		{"chat", "20/1m0s", "max", "banned/u", true, false, "", path + ":12:3", "", nil},
+		{"month", "1000/month", "max", "%*", false, false, "", path + ":17:3", "", nil},
+		{"uploads", "5", "max", "u", false, false, "", path + ":18:3", "", nil},
+		{"blocked", "24h0m0s", "max", "%*", false, false, "", path + ":19:3", "", nil},
 	}, Others: []other{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	stdout, err = run(t, "explain", path, "tenant=x", "plan=a\nb")
-	if err != nil || !strings.Contains(stdout, "\nrequests  1/1m0s   by plan=\"a\\nb\"  x\n") {
+	if err != nil || !strings.Contains(stdout, "\nrequests  1/1m0s      by plan=\"a\\nb\"  x\n") {
 		t.Errorf("got %v\n%s", err, stdout)
 	}
 }
@@ -301,8 +302,8 @@ func TestValidateAgainst(t *testing.T) {
 	warn := func(line int, name, why string) string {
 		return fmt.Sprintf("%s:%d:3: warning: %q counts from zero: %s\n", file, line, name, why)
 	}
-	want := file + ":1:8: warning: store is another one, or has another prefix or tag: unless " +
-		"the counts are there too, all limits count from zero\n" +
+	want := file + ":1:8: warning: store is another one, or has another prefix, tag or " +
+		"table: unless the counts are there too, all limits count from zero\n" +
 		warn(3, "a", "its key is [y], not [x]") + warn(4, "b", "it has holds, and had none") +
 		warn(5, "c", "its algorithm is bucket, not log") +
 		warn(7, "renamed",

@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	yamlBlock    = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+	fileBlock    = regexp.MustCompile("(?ms)^```(?:yaml|text)\n(.*?)^```$")
 	consoleBlock = regexp.MustCompile("(?ms)^```console\n\\$ ratelimit (.*?)\n(.*?)^```$")
 )
 
 // TestLimitsPage: the files of docs/limits-file.md are valid, and its command prints what the page
-// says. A file that others include begins with a comment, its name.
+// says. A file that others name begins with a comment, its name.
 func TestLimitsPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/limits-file.md")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestLimitsPage(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	var files []string
-	for _, m := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range fileBlock.FindAllStringSubmatch(string(page), -1) {
 		name, isIncluded := strings.CutPrefix(m[1], "# ")
 		if !isIncluded {
 			files = append(files, m[1])

@@ -3,18 +3,20 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
 // Validate is "ratelimit validate", for package kong.
 type Validate struct {
-	Files   []string `arg:"" name:"file" sep:"none" help:"A configuration file."`
+	Files   []string `arg:"" optional:"" name:"file" sep:"none" help:"A file, or Envoy's variables"`
 	Against string   `placeholder:"OLD"`
 	JSON    bool     `name:"json"`
 }
@@ -34,6 +36,26 @@ type checked struct {
 	Warnings []problem `json:"warnings"` // see [config.Config.Warnings]
 }
 
+// sources returns where the configurations are: in the files, or without any where variables of
+// envoyproxy/ratelimit say.
+func (c *Validate) sources() (sources []config.Source, err error) {
+	for _, path := range c.Files {
+		sources = append(sources, config.Source{Path: path})
+	}
+	if len(sources) > 0 {
+		return sources, nil
+	}
+	s, _, err := envoy.ReadEnvironment(os.Environ())
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Files == nil && s.XDS == nil:
+		return nil, errors.New("name a file; without one, CONFIG_TYPE or RUNTIME_ROOT has to say " +
+			"where envoyproxy/ratelimit has its configuration")
+	}
+	return []config.Source{{Runtime: s.Files, XDS: s.XDS, Options: s.FileOptions}}, nil
+}
+
 // Run prints all problems of the files, or how many limits each has. It returns an error if there
 // are problems.
 func (c *Validate) Run(k *kong.Context) error {
@@ -44,11 +66,16 @@ func (c *Validate) Run(k *kong.Context) error {
 			return fmt.Errorf("--against: %w", err)
 		}
 	}
+	sources, err := c.sources()
+	if err != nil {
+		return err
+	}
 	count := 0
 	var results []checked
-	for _, path := range c.Files {
+	for _, source := range sources {
 		var warnings rules.Problems
-		loaded, err := config.Source{Path: path}.Load()
+		path := source.String()
+		loaded, err := source.Load()
 		r := checked{File: path, Problems: problemsOf(path, err), Warnings: []problem{}}
 		count += len(r.Problems)
 		if err == nil {

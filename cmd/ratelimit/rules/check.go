@@ -43,6 +43,9 @@ func checkLimit(l *Limit) Problems {
 		add("%q is not an algorithm; the algorithms are %s", l.Algorithm,
 			strings.Join(known, ", "))
 	}
+	if l.Lease != nil && !(*l.Lease >= 0 && *l.Lease <= .1) {
+		add("lease is not between 0%% and 10%%")
+	}
 	if !(l.Warn >= 0 && l.Warn <= 1) {
 		add("warn is not between 0%% and 100%%")
 	}

@@ -18,7 +18,7 @@ func TestCompileReportsEveryProblem(t *testing.T) {
 		{Name: "two words", Rate: minute, At: at(4)},
 		{Name: "c", Rate: minute, Algorithm: "lok", At: at(5)},
 		{Name: "d", Rate: minute, At: at(6), Except: []Exception{
-			{When: []Condition{{"tenant", "acme", false}}, Rate: Rate{Units: -1}, At: at(7)}}},
+			{When: []Condition{equals("tenant", "acme")}, Rate: Rate{Units: -1}, At: at(7)}}},
 		{Name: "e", Rate: minute, At: at(20), By: &Plans{Entry: "plan", At: at(21),
 			Rates: map[string]Rate{"pro": {Units: 1}}}},
 		{Name: "f", Rate: minute, Warn: 1.5, OnFailure: "local", At: at(30)},

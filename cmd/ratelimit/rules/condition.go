@@ -8,13 +8,19 @@ import (
 )
 
 // String returns the condition as it is written on a command line, such as tenant=acme or
-// path=/v1/*.
+// path=/v1/*, or shortly what it is among, such as tenant in partners.txt or client in 3 networks.
 func (c Condition) String() string {
+	if c.Among != nil {
+		return plain(c.Entry) + " " + c.pattern()
+	}
 	return plain(c.Entry) + "=" + c.pattern()
 }
 
 // pattern returns what a value has to be, in the form of a file.
 func (c Condition) pattern() string {
+	if c.Among != nil {
+		return "in " + c.Among.String()
+	}
 	if c.Prefix {
 		return plain(c.Pattern + "*")
 	}
@@ -23,7 +29,7 @@ func (c Condition) pattern() string {
 
 // matches reports whether c matches a value that e may have.
 func (c Condition) matches(e *Entry) bool {
-	return condition{pattern: c.Pattern, prefix: c.Prefix}.matchesAny(e.Value, e.readings())
+	return condition{0, c.Pattern, c.Prefix, c.Among}.matchesAny(e.Value, e.readings())
 }
 
 // join returns conditions as text, or "all" if there are none.
@@ -43,6 +49,7 @@ type condition struct {
 	entry   int
 	pattern string
 	prefix  bool
+	among   *Values
 }
 
 func (c condition) matches(r *request) bool {
@@ -51,6 +58,8 @@ func (c condition) matches(r *request) bool {
 		return false
 	case r.several:
 		return c.matchesAny(value, r.readings[c.entry])
+	case c.among != nil:
+		return slices.Contains(r.sets[c.entry], c.among)
 	case c.prefix:
 		return strings.HasPrefix(value, c.pattern)
 	default:
@@ -77,7 +86,10 @@ func (c condition) matchesAny(value string, readings *paths.Readings) bool {
 }
 
 func (c condition) matchesValue(value string) bool {
-	if c.prefix {
+	switch {
+	case c.among != nil:
+		return c.among.has(value)
+	case c.prefix:
 		return strings.HasPrefix(value, c.pattern)
 	}
 	return value == c.pattern
@@ -112,7 +124,7 @@ func (n names) number(name string) int {
 func (n names) conditions(conditions []Condition) []condition {
 	numbered := make([]condition, len(conditions))
 	for i, c := range conditions {
-		numbered[i] = condition{n.number(c.Entry), c.Pattern, c.Prefix}
+		numbered[i] = condition{n.number(c.Entry), c.Pattern, c.Prefix, c.Among}
 	}
 	return numbered
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,11 +46,37 @@ func (v *Variant) RateText() string {
 		return "unlimited"
 	case v.Limit.Algorithm == algorithms.Block:
 		return v.Rate.Window.String()
-	case v.Rate.Units == 0, v.Limit.Algorithm == algorithms.Month,
-		v.Limit.Algorithm == algorithms.InFlight:
+	case algorithms.IsCalendar(v.Limit.Algorithm) && v.Rate.Units > 0:
+		return v.calendarText() + v.offsetText()
+	case v.Rate.Units == 0, v.Limit.Algorithm == algorithms.InFlight:
 		return strconv.FormatInt(v.Rate.Units, 10)
 	}
-	return driver.Limit{Max: v.Rate.Units, Window: v.Rate.Window}.String()
+	return driver.Limit{Max: v.Rate.Units, Window: v.Rate.Window}.String() + v.offsetText()
+}
+
+func (v *Variant) offsetText() string {
+	if v.Limit.Offset == 0 {
+		return ""
+	}
+	return " offset " + v.Limit.Offset.String()
+}
+
+// calendarText returns a rate such as 1000/week@tuesday or 1000/month@15.
+func (v *Variant) calendarText() string {
+	text := strconv.FormatInt(v.Rate.Units, 10) + "/" + v.Limit.Algorithm
+	starts := cmp.Or(v.Rate.Starts, v.Limit.Rate.Starts, 1)
+	if starts == 1 {
+		return text
+	}
+	return text + "@" + StartsText(starts, v.Limit.Algorithm)
+}
+
+// LeaseText returns the lease in the form of a file, such as 2%, or "" without one of its own.
+func (l *Limit) LeaseText() string {
+	if l.Lease == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*l.Lease*100, 'g', 6, 64) + "%"
 }
 
 // plain returns a text for one line: quoted, if it is empty or has characters that do not print.

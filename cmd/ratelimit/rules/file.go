@@ -21,7 +21,10 @@ type (
 var format = yamlfile.Format{Strict: true, Unknown: unknownKey}
 
 // A file reads the values of one file.
-type file struct{ yamlfile.File }
+type file struct {
+	yamlfile.File
+	reader *reader // of the files that this one names
+}
 
 // text returns a text, which is not empty.
 func (f *file) text(n *yaml.Node, what string) (string, bool) {

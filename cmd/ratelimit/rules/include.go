@@ -47,18 +47,22 @@ func (r *reader) glob(f *file, n *yaml.Node, pattern string) []string {
 	if err != nil {
 		f.Add(n, "include: %q is not a pattern of files such as overrides/*.yaml", n.Value)
 	}
+	if r.replaced != nil {
+		paths = r.replaced.glob(paths, pattern)
+	}
 	hidden := strings.HasPrefix(filepath.Base(pattern), ".")
 	return slices.DeleteFunc(paths, func(path string) bool {
 		return path == filepath.Clean(r.path) || !hidden && filepath.Base(path)[0] == '.'
 	})
 }
 
-func (r *reader) included(f *file, data []byte) {
+// included reads an included file, and returns its root, or nil for an empty file.
+func (r *reader) included(f *file, data []byte) *yaml.Node {
 	root := f.Parse(data)
 	keys := []string{"limits", "except"}
 	if root == nil || root.Kind == 0 || // it may have no exceptions yet
 		f.Other(root, "an included file", keys...) {
-		return
+		return nil
 	}
 	fields, _ := f.Fields(root, "an included file", keys...)
 	if n := fields["limits"]; n != nil {
@@ -69,6 +73,7 @@ func (r *reader) included(f *file, data []byte) {
 			r.later = append(r.later, includedException{f, e})
 		}
 	}
+	return root
 }
 
 // exceptions adds the exceptions of included files to their limits.
@@ -87,6 +92,9 @@ func (r *reader) exceptions() {
 		if l != nil && len(r.problems) == before {
 			l.Except = append(l.Except, exception)
 		}
+	}
+	for _, l := range r.limits {
+		temporaryFirst(l.Except)
 	}
 }
 

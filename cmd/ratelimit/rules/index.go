@@ -3,8 +3,6 @@ package rules
 import (
 	"slices"
 	"strings"
-
-	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
 )
 
 // few is the number of rules that are compared one by one.
@@ -28,7 +26,8 @@ type rule struct {
 // A field has the rules that are under a condition on one entry.
 type field struct {
 	exact    map[string]*index
-	prefixes prefixes
+	prefixes prefixes[*index]
+	among    map[*Values]*index
 }
 
 // newIndex returns the index of rules, which ascend by their number.
@@ -74,7 +73,14 @@ func (x *index) add(c condition, under *index, begins map[int]map[string]*index)
 		f = &field{exact: make(map[string]*index)}
 		x.fields[c.entry] = f
 	}
-	if !c.prefix {
+	switch {
+	case c.among != nil:
+		if f.among == nil {
+			f.among = make(map[*Values]*index)
+		}
+		f.among[c.among] = under
+		return
+	case !c.prefix:
 		f.exact[c.pattern] = under
 		return
 	}
@@ -98,13 +104,17 @@ func mostSelective(conditions []condition, counts map[condition]int) (best int) 
 
 // weight says how many requests a condition is expected to match, against an exact one.
 func weight(c condition) int {
+	const beginning, every = 8, 1000
 	switch {
+	case c.among != nil:
+		broad := len(c.among.prefixes) + len(c.among.networks)
+		return min(len(c.among.exact)+beginning*broad, every-1)
 	case !c.prefix:
 		return 1
 	case c.pattern != "":
-		return 8
+		return beginning
 	default:
-		return 1000
+		return every
 	}
 }
 
@@ -124,7 +134,7 @@ func (x *index) appendMatches(dst []int, r *request) []int {
 			continue
 		}
 		if r.several && r.readings[entry] != nil {
-			dst = f.appendReadings(dst, r, r.readings[entry])
+			dst = f.appendReadings(dst, r, entry)
 			continue
 		}
 		value := r.values[entry]
@@ -132,20 +142,39 @@ func (x *index) appendMatches(dst []int, r *request) []int {
 			dst = under.appendMatches(dst, r)
 		}
 		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
-			dst = f.prefixes[i].index.appendMatches(dst, r)
+			dst = f.prefixes[i].under.appendMatches(dst, r)
+		}
+		dst = f.appendAmong(dst, r, r.sets[entry])
+	}
+	return dst
+}
+
+// appendAmong appends the numbers of the rules that match one of sets.
+func (f *field) appendAmong(dst []int, r *request, sets []*Values) []int {
+	if f.among == nil {
+		return dst
+	}
+	for _, v := range sets {
+		if under := f.among[v]; under != nil {
+			dst = under.appendMatches(dst, r)
 		}
 	}
 	return dst
 }
 
-// appendReadings appends the numbers of the rules that match one of readings, each once.
-func (f *field) appendReadings(dst []int, r *request, readings *paths.Readings) []int {
+// appendReadings appends the numbers of the rules that match one of the readings of an entry, each
+// once.
+func (f *field) appendReadings(dst []int, r *request, entry int) []int {
+	readings := r.readings[entry]
 	if readings.Open {
 		for _, under := range f.exact {
 			dst = under.appendMatches(dst, r)
 		}
 		for i := range f.prefixes {
-			dst = f.prefixes[i].index.appendMatches(dst, r)
+			dst = f.prefixes[i].under.appendMatches(dst, r)
+		}
+		for _, under := range f.among {
+			dst = under.appendMatches(dst, r)
 		}
 		return dst
 	}
@@ -159,30 +188,35 @@ func (f *field) appendReadings(dst []int, r *request, readings *paths.Readings) 
 				func(earlier string) bool { return strings.HasPrefix(earlier, p.text) }) {
 				break // that has matched all shorter ones too
 			}
-			dst = p.index.appendMatches(dst, r)
+			dst = p.under.appendMatches(dst, r)
 		}
 	}
-	return dst
+	return f.appendAmong(dst, r, r.sets[entry])
 }
 
 // firstImplied returns the least number of a rule that matches every request which matches all of
-// known, if it is less than least, or least.
-func (x *index) firstImplied(known []condition, least int) int {
+// known, if it is less than least and counts, or least.
+func (x *index) firstImplied(known known, least int, counts func(number int) bool) int {
 	for _, rule := range x.rules {
-		if rule.number < least && imply(known, rule.conditions) {
+		if rule.number < least && imply(known.conditions, rule.conditions) && counts(rule.number) {
 			least = rule.number
 		}
 	}
-	for _, c := range known {
+	for i, c := range known.conditions {
 		f := x.fields[c.entry]
 		if f == nil {
 			continue
 		}
-		if under := f.exact[c.pattern]; under != nil && !c.prefix {
-			least = under.firstImplied(known, least)
+		if under := f.exact[c.pattern]; under != nil && c.among == nil && !c.prefix {
+			least = under.firstImplied(known, least, counts)
 		}
-		for i := f.prefixes.find(c.pattern); i >= 0; i = f.prefixes[i].shorter {
-			least = f.prefixes[i].index.firstImplied(known, least)
+		for j := f.prefixes.find(c.beginning()); j >= 0; j = f.prefixes[j].shorter {
+			least = f.prefixes[j].under.firstImplied(known, least, counts)
+		}
+		for _, v := range known.sets[i] {
+			if under := f.among[v]; under != nil {
+				least = under.firstImplied(known, least, counts)
+			}
 		}
 	}
 	return least

@@ -37,8 +37,11 @@ func (d Descriptor) Value(name string) (value string, ok bool) {
 // A Rate is how much a limit admits.
 type Rate struct {
 	Units     int64         // in any Window; 0 admits nothing; ignored for blocks
-	Window    time.Duration // ignored for months and calls in flight; the longest block
+	Window    time.Duration // ignored for a calendar and calls in flight; the longest block
 	Unlimited bool          // admits everything, and counts nothing
+	// Starts is the day on which weeks, months or quarters begin: from 1, which is Monday for
+	// weeks. 0 is that of the limit's Rate, or 1.
+	Starts int
 }
 
 // Less reports whether r admits less than another rate of the same limit, in the long run or else
@@ -69,17 +72,26 @@ type Limit struct {
 	Rate      Rate
 	By        *Plans      // rates by the value of an entry
 	Except    []Exception // rates of some requests; the first one that matches counts
-	Algorithm string      // log, bucket, fixed, month, counter, in-flight, block; empty: log
+	Algorithm string      // one of algorithms.OfService; empty: log
+
+	// Offset is added to the beginnings of fixed windows, and of weeks, months and quarters.
+	Offset time.Duration
 
 	// Holds is how long units are held by default; 0: they cannot be held, and calls in flight are
 	// held for a minute.
 	Holds time.Duration
+	// ChargesTimeouts lets what is held and times out be charged, instead of being free.
+	ChargesTimeouts bool
 	// Debt is the longest time until a bucket is full again, whatever was charged; 0: the longest
 	// Window of its rates, but at least an hour. Other algorithms have none.
-	Debt      time.Duration
+	Debt time.Duration
+	// Lease is the share of the limit that may go unused, so that processes can take units ahead of
+	// their use; 0: they take none; nil: that of the service.
+	Lease     *float64
 	Warn      float64 // share of Units from which decisions carry a warning; 0: never
 	Shadow    bool    // decides and counts, and refuses nothing
 	Always    bool    // records units even if they do not fit
+	Quota     bool    // of Envoy's files: refuses only if all others with Quota do
 	OnFailure string  // closed or open; empty: that of the service
 
 	Label    string         // of Envoy's files: what they call it, in answers; may be empty
@@ -96,6 +108,8 @@ type Condition struct {
 	// value.
 	Pattern string
 	Prefix  bool
+	// Among, if not nil, has the values in place of Pattern: one of them has to match.
+	Among *Values
 }
 
 // Plans are rates by the value of an entry. A value that is not among them has the limit's Rate.
@@ -109,5 +123,8 @@ type Plans struct {
 type Exception struct {
 	When []Condition
 	Rate Rate
-	At   Position
+	// Until, if not zero, is when the exception ends, by the clock of the process. From then on it
+	// matches nothing.
+	Until time.Time
+	At    Position
 }

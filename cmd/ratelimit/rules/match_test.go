@@ -90,6 +90,11 @@ func naiveEvery(conditions []Condition, d Descriptor) bool {
 }
 
 func (c Condition) naive(value string) bool {
+	if c.Among != nil {
+		return slices.ContainsFunc(listed[c.Among], func(pattern string) bool {
+			return naivePattern(pattern, c.Entry, value)
+		})
+	}
 	return c.Prefix && strings.HasPrefix(value, c.Pattern) || !c.Prefix && value == c.Pattern
 }
 
@@ -136,6 +141,12 @@ func entries(pairs ...string) (d Descriptor) {
 	return d
 }
 
+func equals(entry, value string) Condition { return Condition{Entry: entry, Pattern: value} }
+
+func starts(entry, text string) Condition {
+	return Condition{Entry: entry, Pattern: text, Prefix: true}
+}
+
 func describe(matches []Match) []string {
 	var found []string
 	for _, m := range matches {
@@ -149,14 +160,17 @@ const tooMany = `/a%2f..%2f..;x//b\..%255c%252f..%3f//a;%23//..`
 
 // Names and values are few, so that conditions often match.
 var (
-	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
+	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain", "client"})
 	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`),
 		rapid.StringMatching(`/([ab]|/|\.\.|%2F|%61){0,3}`),
-		rapid.SampledFrom([]string{"%", "%2F"}))
+		rapid.SampledFrom([]string{"%", "%2F"}), rapid.SampledFrom(addresses))
 
 	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
-		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),
-			rapid.Bool().Draw(t, "prefix")}
+		if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+			return anyList(t)
+		}
+		return Condition{Entry: anyName.Draw(t, "entry"), Pattern: anyValue.Draw(t, "pattern"),
+			Prefix: rapid.Bool().Draw(t, "prefix")}
 	})
 	anyConditions  = rapid.SliceOfN(anyCondition, 0, 4)
 	someConditions = rapid.SliceOfN(anyCondition, 1, 4)
@@ -251,9 +265,9 @@ func TestMatchOfATree(t *testing.T) {
 	limits := []*Limit{
 		{Name: "first", Rate: perMinute(1)},
 		{Name: "tree", Domain: "edge", Rate: perMinute(2), Except: []Exception{
-			{When: []Condition{{Entry: "generic_key", Pattern: "big"}}, Rate: perMinute(3)}}},
+			{When: []Condition{equals("generic_key", "big")}, Rate: perMinute(3)}}},
 		{Name: "unseen", Domain: "edge", Rate: perMinute(4)},
-		{Name: "last", When: []Condition{{Entry: "domain", Pattern: "edge"}}, Rate: perMinute(5)},
+		{Name: "last", When: []Condition{equals("domain", "edge")}, Rate: perMinute(5)},
 	}
 	s := compile(t, limits, oneLimit{limits[1], "of the tree"})
 	tests := []struct {
@@ -303,8 +317,8 @@ func TestMatchAppendsAndIsSafe(t *testing.T) {
 func TestVariants(t *testing.T) {
 	minute := Rate{Units: 1, Window: time.Minute}
 	l := &Limit{Name: "a", Rate: Rate{}, Except: []Exception{
-		{When: []Condition{{"path", "/x", true}, {"tenant", "acme", false}}, Rate: minute},
-		{When: []Condition{{"tenant", "free", false}}, Rate: Rate{Unlimited: true}},
+		{When: []Condition{starts("path", "/x"), equals("tenant", "acme")}, Rate: minute},
+		{When: []Condition{equals("tenant", "free")}, Rate: Rate{Unlimited: true}},
 	}, By: &Plans{Entry: "plan", Rates: map[string]Rate{"z": minute, "pro": minute}}}
 	s := compile(t, []*Limit{l}, nil)
 	want := []string{"max", "by plan=pro", "by plan=z", "except path=/x*, tenant=acme",
@@ -344,7 +358,7 @@ func compared(x *index, r *request) int {
 			n += compared(under, r)
 		}
 		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
-			n += compared(f.prefixes[i].index, r)
+			n += compared(f.prefixes[i].under, r)
 		}
 	}
 	return n
@@ -354,21 +368,21 @@ func TestMatchComparesFewRules(t *testing.T) {
 	limits, d := manyLimits(10_000)
 	s := compile(t, limits, nil)
 	r := newRequest(len(s.names))
-	r.read(s.names, "", d)
+	r.read(s, "", d)
 	if n := compared(s.index, r); n > 25 {
 		t.Errorf("a request to which 20 limits apply is compared with %d", n)
 	}
 	limits = []*Limit{{Name: "a", Key: []string{"c"}, Rate: Rate{Units: 1, Window: time.Minute}}}
 	for i := range 10_000 {
 		when := []Condition{
-			{"a", fmt.Sprint(i % 22), false}, {"b", fmt.Sprint(i / 22 % 22), true},
-			{"c", fmt.Sprint(i / 22 / 22), false},
+			equals("a", fmt.Sprint(i%22)), starts("b", fmt.Sprint(i/22%22)),
+			equals("c", fmt.Sprint(i/22/22)),
 		}
 		limits[0].Except = append(limits[0].Except, Exception{When: when, Rate: limits[0].Rate})
 	}
 	s = compile(t, limits, nil)
 	r = newRequest(len(s.names))
-	r.read(s.names, "", entries("a", "7", "b", "21", "c", "13"))
+	r.read(s, "", entries("a", "7", "b", "21", "c", "13"))
 	if n := compared(s.compiled[0].except, r); n > 5 {
 		t.Errorf("a request is compared with %d exceptions", n)
 	}

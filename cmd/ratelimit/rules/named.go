@@ -22,10 +22,10 @@ func (s *Set) Named(name, key string, d Descriptor) (m Match, missing string, ok
 	values, known := valuesOf(key, len(l.Key))
 	for n, entry := range l.Key {
 		if known[n] {
-			r.set(s.names, &Entry{Name: entry, Value: values[n]})
+			r.set(s, &Entry{Name: entry, Value: values[n]})
 		}
 	}
-	r.read(s.names, "", d)
+	r.read(s, "", d)
 	m, missing = Match{Variant: c.variant(r), Key: key}, c.missing(l, r)
 	r.clear()
 	s.requests.Put(r)
@@ -50,6 +50,9 @@ func (s *Set) OfKey(name, key string) *Variant {
 // missing returns the entry that decides which rate of l a request has, and that it lacks, or "".
 func (c *compiled) missing(l *Limit, r *request) string {
 	for i, conditions := range c.when {
+		if c.until != nil && c.over(i) {
+			continue
+		}
 		lacks, may := "", true
 		for n, condition := range conditions {
 			if !r.has[condition.entry] {

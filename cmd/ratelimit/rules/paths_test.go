@@ -16,7 +16,7 @@ func TestPathReadings(t *testing.T) {
 	unlimited := Rate{Unlimited: true}
 	path := func(pattern string) []Condition {
 		text, prefix := strings.CutSuffix(pattern, "*")
-		return []Condition{{"path", text, prefix}}
+		return []Condition{{Entry: "path", Pattern: text, Prefix: prefix}}
 	}
 	limits := []*Limit{
 		{Name: "all", Key: []string{"path"}, Rate: perMinute(9), Except: []Exception{
@@ -28,7 +28,7 @@ func TestPathReadings(t *testing.T) {
 		{Name: "scoped", When: path("/npm/@s%2fn"), Rate: perMinute(5)},
 		{Name: "plans", When: path("/p*"), Rate: perMinute(6), By: &Plans{Entry: "path",
 			Rates: map[string]Rate{"/p1": perMinute(60), "/p2": perMinute(1), "/p 3": unlimited}}},
-		{Name: "route", When: []Condition{{"route", "/r", true}}, Rate: perMinute(7)},
+		{Name: "route", When: []Condition{starts("route", "/r")}, Rate: perMinute(7)},
 	}
 	s := compile(t, limits, nil)
 	if !paths.Read(tooMany).Open {

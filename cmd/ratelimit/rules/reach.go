@@ -4,28 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
-
-// implies reports whether every value that matches c matches d, which is on the same entry.
-func (c condition) implies(d condition) bool {
-	if d.prefix {
-		return strings.HasPrefix(c.pattern, d.pattern)
-	}
-	return !c.prefix && c.pattern == d.pattern
-}
-
-// excludes reports whether no value matches both c and d, which is on the same entry.
-func (c condition) excludes(d condition) bool {
-	switch {
-	case c.prefix && d.prefix:
-		return !strings.HasPrefix(c.pattern, d.pattern) && !strings.HasPrefix(d.pattern, c.pattern)
-	case c.prefix:
-		return !strings.HasPrefix(d.pattern, c.pattern)
-	default:
-		return !c.implies(d)
-	}
-}
 
 // imply reports whether every request that matches all of known matches all of conditions.
 func imply(known, conditions []condition) bool {
@@ -63,8 +42,8 @@ func (s *Set) checkReach(problems *Problems) {
 // unreachable returns a problem for each rate of a limit that no request gets, and for conditions
 // that contradict each other.
 func (s *Set) unreachable(i int) Problems {
-	u := reach{limit: s.limits[i], compiled: &s.compiled[i], known: s.conditions(s.limits[i]),
-		names: s.names}
+	u := reach{set: s, limit: s.limits[i], compiled: &s.compiled[i],
+		known: s.conditions(s.limits[i])}
 	if c, ok := contradiction(u.known, u.known); ok {
 		u.add(u.limit.At, "the conditions contradict each other: no request has %s and another "+
 			"condition of the limit", u.text(c))
@@ -79,10 +58,10 @@ func (s *Set) unreachable(i int) Problems {
 
 // reach finds what is unreachable of one limit.
 type reach struct {
+	set      *Set
 	limit    *Limit
 	compiled *compiled
 	known    []condition // what every request of the limit matches
-	names    names
 	problems Problems
 }
 
@@ -91,36 +70,45 @@ func (u *reach) add(at Position, format string, args ...any) {
 }
 
 func (u *reach) text(c condition) string {
-	for name, number := range u.names {
+	for name, number := range u.set.names {
 		if number == c.entry {
-			return Condition{name, c.pattern, c.prefix}.String()
+			return Condition{name, c.pattern, c.prefix, c.among}.String()
 		}
 	}
 	return ""
 }
 
-// exceptions checks the exceptions, and reports whether one matches all requests.
+// exceptions checks the exceptions, and reports whether one matches all requests for good.
 func (u *reach) exceptions() (all bool) {
 	for i, e := range u.limit.Except {
-		conditions := u.names.conditions(e.When)
+		conditions := u.set.names.conditions(e.When)
 		if c, ok := contradiction(slices.Concat(u.known, conditions), conditions); ok {
 			u.add(e.At, "this exception matches no request, since the limit is for %s only",
 				u.text(c))
 			continue
 		}
-		first := u.compiled.except.firstImplied(slices.Concat(u.known, conditions), i)
+		first := u.firstImplied(conditions, i, func(j int) bool {
+			return u.limit.Except[j].outlasts(&e)
+		})
 		if first < i {
 			u.add(e.At, "this exception is never reached: that at %v matches all its requests",
 				u.limit.Except[first].At)
 			continue
 		}
-		if !all && imply(u.known, conditions) {
+		if !all && e.Until.IsZero() && imply(u.known, conditions) {
 			all = true
 			u.add(e.At, "this exception matches every request of the limit: write its max as that "+
 				"of the limit")
 		}
 	}
 	return all
+}
+
+// firstImplied returns the least number of an exception that counts and matches every request of
+// the limit which matches conditions, if it is less than least, or least.
+func (u *reach) firstImplied(conditions []condition, least int, counts func(int) bool) int {
+	k := u.set.know(slices.Concat(u.known, conditions))
+	return u.compiled.except.firstImplied(k, least, counts)
 }
 
 func (u *reach) plans() {
@@ -133,7 +121,9 @@ func (u *reach) plans() {
 			continue
 		}
 		if all > 0 {
-			first := u.compiled.except.firstImplied(slices.Concat(u.known, plan), all)
+			first := u.firstImplied(plan, all, func(j int) bool {
+				return u.limit.Except[j].Until.IsZero()
+			})
 			if first < all {
 				u.add(by.At, "%s is never reached: the exception at %v matches all its requests",
 					u.text(plan[0]), u.limit.Except[first].At)

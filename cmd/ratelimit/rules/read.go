@@ -16,9 +16,11 @@ import (
 type File struct {
 	Store        Text // a URL
 	PasswordFile Text
-	OnFailure    Text // closed, open or local
-	Instances    Number
-	Set          *Set // of the limits; nil after an error
+	// KeySecretFile has the secret of layer.HashedKeys.
+	KeySecretFile Text
+	OnFailure     Text // closed, open or local
+	Instances     Number
+	Set           *Set // of the limits; nil after an error
 	// Paths are the files and the patterns of files that were read, so that a change can be seen.
 	Paths []string
 }
@@ -38,13 +40,15 @@ type Number struct {
 // Read reads a configuration file in YAML, checks all of it, and compiles the limits. An error is
 // of type [Problems]. The File is never nil, and has its Paths after an error too.
 //
-// In store and password_file, ${NAME} is a variable of the environment, which has to be set.
-// Included files have limits, and exceptions of limits by their name. These come after those of the
-// limit itself, in the order of the files' paths.
-func Read(path string) (*File, error) {
-	r := newReader(path)
-	fail := func(err error) { r.file(path).AddAt(0, 0, "%v", err) }
-	if data, ok := r.load(path, fail); ok {
+// In store, password_file and key_secret_file, ${NAME} is a variable of the environment, which has
+// to be set. Included files have limits, and exceptions of limits by their name. These come after
+// those of the limit itself, in the order of the files' paths. Exceptions that end come before all
+// others.
+func Read(path string) (*File, error) { return newReader(path).read() }
+
+func (r *reader) read() (*File, error) {
+	fail := func(err error) { r.file(r.path).AddAt(0, 0, "%v", err) }
+	if data, ok := r.load(r.path, fail); ok {
 		r.main(data)
 		r.include(r.patterns)
 	}
@@ -65,6 +69,10 @@ type reader struct {
 	named    map[string]*Limit
 	patterns []*yaml.Node // of included files
 	later    []includedException
+	lists    map[valuesKey]*Values // of files; nil for one with problems
+	values   int                   // of all lists and files until now
+	replaced *replaced             // or nil
+	alone    bool                  // without the main file, where paths begin
 }
 
 // includedException is an exception in an included file, whose limit may be in a later one.
@@ -75,16 +83,20 @@ type includedException struct {
 
 func newReader(path string) *reader {
 	return &reader{path: path, out: new(File), wrong: make(map[*Limit]bool),
-		named: make(map[string]*Limit)}
+		named: make(map[string]*Limit), lists: make(map[valuesKey]*Values)}
 }
 
 func (r *reader) file(path string) *file {
-	return &file{yamlfile.File{Name: path, Problems: &r.problems, Format: &format}}
+	return &file{yamlfile.File{Name: path, Problems: &r.problems, Format: &format}, r}
 }
 
 // load reads a file whose size is bounded. It calls fail if the file cannot be read.
 func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
 	r.out.Paths = append(r.out.Paths, path)
+	if r.replaced != nil && r.replaced.is(path) {
+		r.replaced.used = true
+		return r.replaced.data, true
+	}
 	data, err := readfile.Regular(path, maxSize-r.size)
 	r.size += int64(len(data))
 	var pathError *fs.PathError
@@ -99,7 +111,8 @@ func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-var mainKeys = []string{"store", "password_file", "on_failure", "instances", "include", "limits"}
+var mainKeys = []string{"store", "password_file", "key_secret_file", "on_failure", "instances",
+	"include", "limits"}
 
 func (r *reader) main(data []byte) {
 	f := r.file(r.path)
@@ -121,6 +134,7 @@ func (r *reader) main(data []byte) {
 		}
 	}
 	r.out.PasswordFile = f.expand(fields["password_file"], "password_file")
+	r.out.KeySecretFile = f.expand(fields["key_secret_file"], "key_secret_file")
 	if n := fields["on_failure"]; n != nil {
 		r.out.OnFailure = Text{f.choice(n, "on_failure", "closed", "open", "local"), f.At(n)}
 	}

@@ -25,7 +25,7 @@ func TestRead(t *testing.T) {
 		return Position{File: path, Line: line, Column: column}
 	}
 	minute := func(units int64) Rate { return Rate{Units: units, Window: time.Minute} }
-	anyTenant := Condition{"tenant", "", true}
+	anyTenant := Condition{Entry: "tenant", Prefix: true}
 	want := &File{
 		Store:     Text{"redis://cache.internal:6379", at(1, 8)},
 		OnFailure: Text{"local", at(2, 13)},
@@ -40,18 +40,19 @@ func TestRead(t *testing.T) {
 			Rate: minute(1000), Algorithm: "log", Holds: time.Minute, Warn: 0.8, At: at(4, 5),
 			By: &Plans{"plan", map[string]Rate{"pro": minute(10000), "trial": minute(100)},
 				at(10, 9)},
-			Except: []Exception{
-				{[]Condition{{"tenant", "acme", false}}, minute(50000), at(12, 9)}}},
-		{Name: "chat", When: []Condition{{"path", "/v1/chat", true}, anyTenant},
-			Key: []string{"tenant"}, Rate: minute(20), Shadow: true, At: at(14, 5)},
+			Except: []Exception{{When: []Condition{equals("tenant", "acme")},
+				Rate: minute(50000), At: at(12, 9)}}},
+		{Name: "chat", Key: []string{"tenant"}, Rate: minute(20), Shadow: true, At: at(14, 5),
+			When: []Condition{starts("path", "/v1/chat"), anyTenant}},
 		{Name: "uploads", Key: []string{"tenant", "user"}, Rate: Rate{Units: 5},
 			Algorithm: "in-flight", Holds: 10 * time.Minute, OnFailure: "open", At: at(19, 5)},
-		{Name: "quota", When: []Condition{{"domain", "api", false}}, Key: []string{"tenant"},
-			Rate: Rate{Units: 1000000}, Algorithm: "month", Always: true, At: at(25, 5),
-			Except: []Exception{
-				{[]Condition{{"tenant", "internal", false}}, Rate{Unlimited: true}, at(32, 9)},
-				{[]Condition{{"tenant", "007", false}, {"path", "/v1/", true}}, Rate{},
-					at(33, 9)}}},
+		{Name: "quota", When: []Condition{equals("domain", "api")},
+			Key: []string{"tenant"}, Rate: Rate{Units: 1000000}, Algorithm: "month", Always: true,
+			At: at(25, 5), Except: []Exception{
+				{When: []Condition{equals("tenant", "internal")},
+					Rate: Rate{Unlimited: true}, At: at(32, 9)},
+				{When: []Condition{equals("tenant", "007"),
+					starts("path", "/v1/")}, At: at(33, 9)}}},
 		{Name: "blocked", Key: []string{"tenant"}, Rate: Rate{Window: 24 * time.Hour},
 			Algorithm: "block", At: at(34, 5)},
 	}
@@ -150,13 +151,14 @@ func TestProblemsOfFiles(t *testing.T) {
 			`5:3: a key of the file is a name, not a list`,
 			`7:1: a key of the file is a name, not empty`}},
 		{"types", "store: 1\npassword_file: [a]\non_failure: lokal\ninstances: 0\nlimits: {}\n" +
-			"include: {}\n", []string{
+			"include: {}\nkey_secret_file: {}\n", []string{
 			`1:8: store is a text: write "1"`,
 			`2:16: password_file is a text, not a list`,
 			`3:13: on_failure is closed, open or local, not "lokal": did you mean local?`,
 			`4:12: instances is an integer from 1, not "0"`,
 			`5:9: limits is a list, not a map`,
-			`6:10: include is a text, not a map`}},
+			`6:10: include is a text, not a map`,
+			`7:18: key_secret_file is a text, not a map`}},
 		{"more types", "store:\ninstances: '3'\nlimits: [a, {name: 7, max: []}]\ninclude: [~]\n",
 			[]string{
 				`1:7: store is a text, not empty`,
@@ -209,10 +211,23 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1/9000h", []string{"6: max: Window 9000h0m0s is not between"}},
 		{"max: ~", []string{"6: max is one value, not empty"}},
 		{"max: 5/1m, algorithm: month", []string{"6: max of month is an integer from 0"}},
+		{"max: 5/1m, on_timeout: charge", []string{"24: on_timeout is for limits with holds"}},
+		{"max: 5, algorithm: in-flight, holds: 1m, on_timeout: charge", []string{
+			"54: on_timeout is for limits with holds"}},
+		{"max: 5/1m, holds: 1m, on_timeout: fre", []string{"35: on_timeout is free or charge"}},
+		{"max: 5/month", []string{"6: write max: 5 and algorithm: month"}},
+		{"max: 5, algorithm: month, starts: 32", []string{"35: starts is a day of the month from"}},
+		{"max: 5, algorithm: week, starts: 1", []string{"34: starts is a day from monday to"}},
+		{"max: 5/1m, starts: 1", []string{"20: starts is for algorithm: week, month or quarter"}},
+		{"max: 5/1m, offset: 1m", []string{"20: offset is for algorithm: fixed, week, month or"}},
+		{"max: 5/1m, algorithm: fixed, offset: 1", []string{"38: offset is a duration such as 5h"}},
+		{"max: 5/1m, algorithm: fixed, offset: -1m", []string{"-9: max: offset -1m0s is not"}},
+		{"max: 5, algorithm: month, by: {entry: a, b: {starts: 2}}", []string{
+			"45: the rate has no max"}},
 		{"max: 1e3, algorithm: in-flight", []string{"6: max of in-flight is an integer from 0"}},
 		{"max: 5, algorithm: block", []string{"6: max of a block is a duration such as"}},
 		{"max: 5, algorithm: blok", []string{"20: algorithm is log, bucket, fixed, counter, " +
-			`month, in-flight or block, not "blok": did you mean block?`}},
+			`week, month, quarter, in-flight or block, not "blok": did you mean block?`}},
 		{"max: 1d, algorithm: block, holds: 1m, warn: 5%", []string{"45: a block has no warning"}},
 		{"max: 1d, algorithm: block, holds: 1m", []string{"-9: max: a block holds no units"}},
 		{"max: 1/m, holds: 1ms", []string{"-9: max: the time-out 1ms is not"}},
@@ -233,6 +248,13 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1/m, warn: 0.8", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: 101%", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: NaN%", []string{"17: warn is a percentage such as 80%"}},
+		{"max: 1/m, lease: 0.02", []string{"18: lease is a percentage such as 2%, from 0% to 10%"}},
+		{"max: 1/m, lease: 11%", []string{"18: lease is a percentage such as 2%, from 0% to 10%"}},
+		{"max: 1/m, lease: NaN%", []string{"18: lease is a percentage such as 2%"}},
+		{"max: 1/m, lease: 2%, algorithm: counter", []string{
+			"18: lease is not for algorithm: counter"}},
+		{"max: 1/m, lease: 2%, algorithm: fixed, holds: 1m", []string{
+			"18: lease is not for algorithm: fixed with holds"}},
 		{"max: 1/m, mode: shade", []string{"17: mode is shadow or enforce, not"}},
 		{"max: 1/m, charge: never", []string{"19: charge is always or admitted, not"}},
 		{"max: 1, algorithm: in-flight, charge: always", []string{"-9: charge: always is not for"}},
@@ -246,9 +268,9 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1/m, key: tenant", []string{`16: key is a list, not "tenant"`}},
 		{"max: 1/m, key: [a, b, a]", []string{`23: the entry "a" is in the key twice`}},
 		{"max: 1/m, when: [a]", []string{"17: when is a map, not a list"}},
-		{"max: 1/m, when: {a: b*c*, c: [d], e: ~, '': f}", []string{
-			"21: a * can only be the end of a value", "30: the value of c is one value, not a list",
-			"38: the value of e is one value, not empty", "41: the name of an entry is empty"}},
+		{"max: 1/m, when: {a: b*c*, c: [{}], e: ~, '': f}", []string{
+			"21: a * can only be the end of a value", "31: the value of c is one value, not a map",
+			"39: the value of e is one value, not empty", "42: the name of an entry is empty"}},
 		{"max: 1/m, by: {pro: 1/m}", []string{"15: by has no entry"}},
 		{"max: 1/m, by: {entry: plan}", []string{"15: by has no rates"}},
 		{"max: 1/m, by: {entry: plan, p*: 1/m, q: x}", []string{

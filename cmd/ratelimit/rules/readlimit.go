@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 )
 
-var limitKeys = []string{"name", "when", "key", "max", "algorithm", "holds", "debt",
-	"by", "except", "warn", "mode", "charge", "on_failure"}
+var limitKeys = []string{"name", "when", "key", "max", "algorithm", "holds", "on_timeout", "debt",
+	"starts", "offset", "by", "except", "lease", "warn", "mode", "charge", "on_failure"}
 
 // maxEntries bounds the conditions of one when, and the entries of one key.
 const maxEntries = 32
@@ -46,6 +46,7 @@ func (f *file) limit(n *yaml.Node) *Limit {
 	} else if known {
 		f.Add(n, "the limit has no max")
 	}
+	f.calendar(l, fields)
 	if v := fields["by"]; v != nil {
 		l.By = f.by(v, l.Algorithm)
 	}
@@ -64,11 +65,20 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 	if v := fields["holds"]; v != nil {
 		l.Holds = f.duration(v, "holds")
 	}
+	if v := fields["on_timeout"]; v != nil {
+		l.ChargesTimeouts = f.choice(v, "on_timeout", "free", "charge") == "charge"
+		if l.Holds == 0 || l.Algorithm == algorithms.InFlight {
+			f.Add(v, "on_timeout is for limits with holds of units")
+		}
+	}
 	if v := fields["debt"]; v != nil {
 		l.Debt = f.duration(v, "debt")
 		if l.Algorithm != algorithms.Bucket && l.Algorithm != unknown {
 			f.Add(v, "debt is for algorithm: bucket")
 		}
+	}
+	if v := fields["lease"]; v != nil {
+		f.lease(l, v)
 	}
 	if v := fields["warn"]; v != nil {
 		l.Warn = f.percent(v, "warn")
@@ -87,6 +97,26 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 	}
 }
 
+// lease reads how much of a limit may go unused.
+func (f *file) lease(l *Limit, n *yaml.Node) {
+	text, ok := f.scalar(n, "lease")
+	if !ok {
+		return
+	}
+	share, err := ParseLease(text)
+	if err != nil {
+		f.Add(n, "lease is %v", err)
+	}
+	l.Lease = &share
+	switch l.Algorithm {
+	case "counter", algorithms.InFlight, algorithms.Block:
+		f.Add(n, "lease is not for algorithm: %s", l.Algorithm)
+	}
+	if algorithms.IsFixed(l.Algorithm) && l.Holds > 0 {
+		f.Add(n, "lease is not for algorithm: %s with holds", l.Algorithm)
+	}
+}
+
 // when reads conditions.
 func (f *file) when(n *yaml.Node) []Condition {
 	var conditions []Condition
@@ -95,17 +125,9 @@ func (f *file) when(n *yaml.Node) []Condition {
 		return nil
 	}
 	f.Each(n, "when", func(key, value *yaml.Node) {
-		pattern, ok := f.scalar(value, "the value of "+plain(key.Value))
-		if !ok || !f.entryName(key) {
-			return
+		if c, ok := f.condition(key, value); ok && f.entryName(key) {
+			conditions = append(conditions, c)
 		}
-		pattern, prefix := strings.CutSuffix(pattern, "*")
-		if strings.Contains(pattern, "*") {
-			f.Add(value, "a * can only be the end of a value")
-			return
-		}
-		f.checkClient(value, key.Value, pattern, prefix)
-		conditions = append(conditions, Condition{key.Value, pattern, prefix})
 	})
 	return conditions
 }
@@ -145,12 +167,12 @@ func (f *file) by(n *yaml.Node, algorithm string) *Plans {
 		case strings.Contains(key.Value, "*"):
 			f.Add(key, "by has exact values: write an exception for %q", key.Value)
 		default:
-			plans.Rates[key.Value] = f.rate(value, algorithm)
+			plans.Rates[key.Value] = f.plan(value, algorithm)
 			values = append(values, key)
 		}
 	})
 	for _, v := range values {
-		f.checkClient(v, plans.Entry, v.Value, false)
+		f.checkPlan(v, plans.Entry)
 	}
 	if n.Kind == yaml.MappingNode && plans.Entry == "" {
 		f.Add(n, "by has no entry, as in {entry: plan, pro: 10000/1m}")
@@ -162,8 +184,8 @@ func (f *file) by(n *yaml.Node, algorithm string) *Plans {
 }
 
 var (
-	exceptionKeys = []string{"when", "max"}
-	includedKeys  = []string{"limit", "when", "max"}
+	exceptionKeys = []string{"when", "max", "starts", "until"}
+	includedKeys  = []string{"limit", "when", "max", "starts", "until"}
 )
 
 // exception reads an exception of a limit with an algorithm, and returns its fields too.
@@ -187,8 +209,12 @@ func (f *file) exception(
 	}
 	if v := fields["max"]; v != nil {
 		e.Rate = f.rate(v, algorithm)
+		e.Rate.Starts = f.starts(fields["starts"], algorithm)
 	} else if known {
 		f.Add(n, "the exception has no max")
+	}
+	if v := fields["until"]; v != nil {
+		e.Until = f.until(v)
 	}
 	return fields, e
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ func (f *file) rate(n *yaml.Node, algorithm string) Rate {
 	switch cmp.Or(algorithm, "log") {
 	case algorithms.Block:
 		return Rate{Window: f.duration(n, "max of a block")}
-	case algorithms.Month, algorithms.InFlight:
+	case algorithms.Week, algorithms.Month, algorithms.Quarter, algorithms.InFlight:
 		return f.units(n, algorithm)
 	case unknown:
 		return Rate{}
@@ -33,7 +34,10 @@ func (f *file) rate(n *yaml.Node, algorithm string) Rate {
 		return Rate{}
 	}
 	limit, err := driver.ParseLimit(text)
+	units, window, _ := strings.Cut(text, "/")
 	switch {
+	case algorithms.IsCalendar(window):
+		f.Add(n, "write max: %s and algorithm: %s", units, window)
 	case strings.HasPrefix(text, "0/"):
 		f.Add(n, "write max: 0 to admit nothing")
 	case strings.Contains(text, "="):
@@ -44,9 +48,13 @@ func (f *file) rate(n *yaml.Node, algorithm string) Rate {
 	return Rate{Units: limit.Max, Window: limit.Window}
 }
 
-// units reads max without a window.
+// units reads max without a window, or with that of the calendar's name.
 func (f *file) units(n *yaml.Node, algorithm string) Rate {
-	units, err := strconv.ParseInt(n.Value, 10, 64)
+	text := n.Value
+	if algorithms.IsCalendar(algorithm) {
+		text = strings.TrimSuffix(text, "/"+algorithm)
+	}
+	units, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || units < 0 || units > driver.MaxUnits {
 		f.Add(n, "max of %s is an integer from 0 to %d, without a window, not %q", algorithm,
 			driver.MaxUnits, n.Value)
@@ -66,6 +74,16 @@ func (f *file) duration(n *yaml.Node, what string) time.Duration {
 			driver.MinWindow, driver.MaxWindow, text)
 	}
 	return limit.Window
+}
+
+// ParseLease returns the share of a limit that may go unused: 0.02 for 2%.
+func ParseLease(text string) (float64, error) {
+	number, isPercent := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !isPercent || err != nil || !(percent >= 0 && percent <= 10) {
+		return 0, fmt.Errorf("a percentage such as 2%%, from 0%% to 10%%, not %q", text)
+	}
+	return percent / 100, nil
 }
 
 // percent reads a share such as 80%.

@@ -22,6 +22,7 @@ type request struct {
 	readings []*paths.Readings // by number; nil for an entry that is only its value
 	present  []int             // numbers of the entries that are there
 	several  bool              // whether an entry has readings
+	sets     [][]*Values       // by number: those that have the value, or one of its readings
 
 	found  []int // limits
 	except []int // exceptions of one of them
@@ -31,31 +32,40 @@ type request struct {
 
 func newRequest(entries int) *request {
 	return &request{values: make([]string, entries), has: make([]bool, entries),
-		readings: make([]*paths.Readings, entries)}
+		readings: make([]*paths.Readings, entries), sets: make([][]*Values, entries)}
 }
 
-func (r *request) read(n names, domain string, d Descriptor) {
+func (r *request) read(s *Set, domain string, d Descriptor) {
 	for i := range d {
-		r.set(n, &d[i])
+		r.set(s, &d[i])
 	}
 	if domain != "" {
-		r.set(n, &Entry{Name: domainEntry, Value: domain})
+		r.set(s, &Entry{Name: domainEntry, Value: domain})
 	}
 }
 
 // set keeps the first value of a name.
-func (r *request) set(n names, e *Entry) {
-	i, ok := n[e.Name]
+func (r *request) set(s *Set, e *Entry) {
+	i, ok := s.names[e.Name]
 	if !ok || r.has[i] {
 		return
 	}
 	r.values[i], r.has[i] = e.Value, true
 	r.present = append(r.present, i)
-	if !e.isPath() {
-		return
+	m := s.members[i]
+	if e.isPath() {
+		if readings := paths.Read(e.Value); readings != nil {
+			r.values[i], r.readings[i], r.several = readings.Key, readings, true
+			for _, value := range readings.List {
+				if m != nil {
+					r.sets[i] = m.appendSets(r.sets[i], value)
+				}
+			}
+			return
+		}
 	}
-	if readings := paths.Read(e.Value); readings != nil {
-		r.values[i], r.readings[i], r.several = readings.Key, readings, true
+	if m != nil {
+		r.sets[i] = m.appendSets(r.sets[i], e.Value)
 	}
 }
 
@@ -81,7 +91,7 @@ func (d Descriptor) Spelled() bool {
 // clear removes what is of one descriptor, so that no value is kept.
 func (r *request) clear() {
 	for _, i := range r.present {
-		r.values[i], r.has[i] = "", false
+		r.values[i], r.has[i], r.sets[i] = "", false, r.sets[i][:0]
 	}
 	if r.several {
 		clear(r.readings)

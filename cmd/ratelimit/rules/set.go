@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A Tree finds the limit of an Envoy file that applies to a request: one of the limits of the Set,
@@ -27,6 +28,7 @@ type Set struct {
 	index    *index
 	byName   map[string]int // indices of the limits
 	names    names
+	members  []*members // by the number of an entry; nil for one without Values
 	tree     Tree
 	numbers  map[*Limit]int // indices of the limits that the tree finds
 	requests sync.Pool      // of *request
@@ -41,6 +43,7 @@ type compiled struct {
 	except *index
 	others []*Variant    // of except
 	when   [][]condition // of except
+	until  []time.Time   // of except; nil if none ends
 }
 
 // Compile returns the limits as a Set. A limit with a Domain applies only if tree finds it; tree
@@ -77,7 +80,7 @@ func newSet(limits []*Limit, tree Tree, problems *Problems) *Set {
 			rules = append(rules, rule{i, s.conditions(l)})
 		}
 	}
-	s.index = newIndex(rules)
+	s.index, s.members = newIndex(rules), s.names.members(s.limits)
 	s.requests.New = func() any { return newRequest(len(s.names)) }
 	return s
 }
@@ -124,11 +127,15 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	}
 	rules := make([]rule, len(l.Except))
 	for i, e := range l.Except {
-		c.others = append(c.others, add(e.Rate, e.At, "except "+join(e.When)))
+		v := add(e.Rate, e.At, "except "+e.String())
+		if v != nil {
+			v.Until, v.At = e.Until, e.At
+		}
+		c.others = append(c.others, v)
 		rules[i] = rule{i, s.names.conditions(e.When)}
 		c.when = append(c.when, rules[i].conditions)
 	}
-	c.except = newIndex(rules)
+	c.except, c.until = newIndex(rules), ends(l.Except)
 	return c
 }
 
@@ -138,7 +145,7 @@ func (c *compiled) variant(r *request) *Variant {
 		return c.lowest(r)
 	}
 	if c.except != nil {
-		r.except = c.except.appendMatches(r.except[:0], r)
+		r.except = c.current(c.except.appendMatches(r.except[:0], r))
 		if len(r.except) > 0 {
 			return c.others[slices.Min(r.except)]
 		}
@@ -160,7 +167,7 @@ func (c *compiled) lowest(r *request) *Variant {
 		}
 	}
 	if c.except != nil {
-		r.except = c.except.appendMatches(r.except[:0], r)
+		r.except = c.current(c.except.appendMatches(r.except[:0], r))
 		slices.Sort(r.except)
 		for _, i := range r.except {
 			may(c.others[i])
@@ -219,10 +226,12 @@ func (s *Set) Variants() []*Variant { return s.variants }
 // Domain sees that of the request, unless it is empty, as an entry named domain, which an entry of
 // the descriptor overrides. A key may share the memory of a value of the descriptor.
 //
+// Exceptions whose Until has come do not match.
+//
 // Match does not look at Limit.Replaces, which is about all descriptors of a request.
 func (s *Set) Match(dst []Match, domain string, d Descriptor) []Match {
 	r := s.requests.Get().(*request)
-	r.read(s.names, domain, d)
+	r.read(s, domain, d)
 	r.found = s.index.appendMatches(r.found[:0], r)
 	inTree, key := s.find(domain, d)
 	if inTree >= 0 {

@@ -19,9 +19,12 @@ var ForwardedEntries = []string{clientEntry, "method", "host", pathEntry}
 // and path have other values. A request that brings its own descriptor may match it.
 func (l *Limit) Unmatched() (problems Problems) {
 	check := func(at Position, c Condition, rate Rate) {
-		if why := c.unmatched(l.Rate.Less(rate)); why != "" {
-			problems = append(problems, Problem{At: at, Text: fmt.Sprintf(
-				"%q is for %v, which no request at /v1/check has: %s", l.Name, c, why)})
+		for c := range c.each() {
+			if why := c.unmatched(l.Rate.Less(rate)); why != "" {
+				problems = append(problems, Problem{At: at, Text: fmt.Sprintf(
+					"%q is for %v, which no request at /v1/check has: %s", l.Name, c, why)})
+				return // a list may have thousands
+			}
 		}
 	}
 	for _, c := range l.When {
@@ -38,6 +41,14 @@ func (l *Limit) Unmatched() (problems Problems) {
 		}
 	}
 	return problems
+}
+
+// each calls yield with c or, if c is Among values, with a condition for each of them.
+func (c Condition) each() func(yield func(Condition) bool) {
+	if c.Among != nil {
+		return c.Among.conditions(c.Entry)
+	}
+	return func(yield func(Condition) bool) { yield(c) }
 }
 
 // unmatched says why a condition matches no request at /v1/check, or nothing. Higher means that the
@@ -83,6 +94,10 @@ func (c Condition) client() string {
 			}
 		}
 		return strings.Join(groups, ":")
+	}
+	if n, err := netip.ParsePrefix(c.Pattern); err == nil && n.Addr().Is6() {
+		bits := min(n.Bits(), clientip.DefaultIPv6Prefix) // of a narrower one no client is
+		return netip.PrefixFrom(n.Addr(), bits).Masked().String()
 	}
 	text := strings.TrimSuffix(strings.TrimPrefix(c.Pattern, "["), "]")
 	addr, err := netip.ParseAddr(text)

@@ -23,6 +23,9 @@ type Variant struct {
 	Settles driver.Algorithm
 	// Why says which rate it is, such as "max", "by plan=pro" or "except tenant=acme".
 	Why string
+	// Until is that of its Exception; zero: it does not end. At is where it is.
+	Until time.Time
+	At    Position
 	// Number counts the variants of a Set from 0, for tables beside it. It is -1 for those of
 	// Set.Override.
 	Number int
@@ -36,7 +39,9 @@ func newVariant(l *Limit, rate Rate, debt time.Duration, why string) (*Variant, 
 		return v, nil
 	}
 	limit := driver.Limit{Name: l.Name, Max: rate.Units, Window: rate.Window}
-	a, err := algorithms.New(name, limit, l.Holds, debt)
+	a, err := algorithms.New(name, limit, algorithms.Options{
+		Holds: l.Holds, Charges: l.ChargesTimeouts, Debt: debt, Offset: l.Offset,
+		Starts: cmp.Or(rate.Starts, l.Rate.Starts)})
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +90,13 @@ func settleAll(variants []*Variant) {
 			continue
 		}
 		debt = min(math.Ceil(debt), float64(algorithm.GCRA(limit).Debt().Microseconds()))
-		v.Settles = algorithm.Budget(b.WithDebt(time.Duration(debt) * time.Microsecond)).
-			WithTimeout(v.Algorithm.(algorithm.Held).HoldTimeout())
+		held := v.Algorithm.(algorithm.Held)
+		settles := algorithm.Budget(b.WithDebt(time.Duration(debt) * time.Microsecond)).
+			WithTimeout(held.HoldTimeout())
+		if held.ChargesTimeouts() {
+			settles = settles.ChargeTimeouts()
+		}
+		v.Settles = settles
 	}
 }
 

@@ -46,7 +46,8 @@ func (g *gateway) limitsOf(p plan) (*limits, error) {
 	requests, err1 := ratelimit.New(g.store,
 		algorithm.SlidingLog(ratelimit.PerMinute("requests", p.Requests)))
 	tokens, err2 := ratelimit.New(g.store,
-		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", p.Tokens))))
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", p.Tokens))).
+			ChargeTimeouts())
 	calls, err3 := ratelimit.New(g.store, algorithm.InFlight("calls", p.Calls))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err

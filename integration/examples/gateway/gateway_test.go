@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,12 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(partsEnv); path != "" {
+		streamUntilKilled(path)
+	}
+	leak.Main(m)
+}
 
 // gateways are two gateways on one store, in a bubble. All tenants have one plan, but that without
 // a name has none.

@@ -11,19 +11,20 @@ import (
 
 // testsOf has, for each page with commands, the test that reads them from the page and runs them.
 var testsOf = map[string]string{
-	"README.md":               "TestReadme", // make test is what CI runs
-	"docs/budgets.md":         "TestTokenBudget",
-	"docs/daemon.md":          "TestDocsExamples",
-	"docs/deploy.md":          "TestCompose",
-	"docs/gateway.md":         "TestGateway",
-	"docs/limits-file.md":     "TestLimitsPage",
-	"docs/limitador.md":       "TestLimitadorDocs",
-	"docs/operations.md":      "TestRunbook",
-	"docs/proxies.md":         "TestProxiesPage",
-	"docs/quickstart.md":      "TestQuickstart",
-	"docs/replay.md":          "TestReplayDocs",
-	"docs/upstream.md":        "TestRegionalJobs",
-	"docs/writing-a-store.md": "TestServeTeamStore", // CI runs the benchmarks
+	"README.md":                "TestReadme", // make test is what CI runs
+	"docs/budgets.md":          "TestTokenBudget",
+	"docs/daemon.md":           "TestDocsExamples",
+	"docs/deploy.md":           "TestCompose",
+	"docs/envoy-ai-gateway.md": "TestGatewayManifests",
+	"docs/gateway.md":          "TestGateway",
+	"docs/limits-file.md":      "TestLimitsPage",
+	"docs/limitador.md":        "TestLimitadorDocs",
+	"docs/operations.md":       "TestRunbook",
+	"docs/proxies.md":          "TestProxiesPage",
+	"docs/quickstart.md":       "TestQuickstart",
+	"docs/replay.md":           "TestReplayDocs",
+	"docs/upstream.md":         "TestRegionalJobs",
+	"docs/writing-a-store.md":  "TestServeTeamStore", // CI runs the benchmarks
 }
 
 var (

@@ -11,9 +11,10 @@ import (
 // Limit lets one pass a second. It is safe for concurrent use.
 type Limit struct {
 	Every time.Duration // 0: a second
+	Burst int           // how many lines pass at once after a silence; 0: 1
 
 	mu         sync.Mutex
-	next       time.Time
+	next       time.Time // when as many lines have passed as one in each time
 	suppressed int
 }
 
@@ -21,11 +22,15 @@ type Limit struct {
 func (l *Limit) Pass(now time.Time) (ok bool, suppressed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Before(l.next) {
+	every := cmp.Or(l.Every, time.Second)
+	if l.next.Sub(now) > every*time.Duration(max(0, l.Burst-1)) {
 		l.suppressed++
 		return false, 0
 	}
 	suppressed, l.suppressed = l.suppressed, 0
-	l.next = now.Add(cmp.Or(l.Every, time.Second))
+	if l.next.Before(now) {
+		l.next = now
+	}
+	l.next = l.next.Add(every)
 	return true, suppressed
 }

@@ -1,0 +1,9 @@
+package connectlimit_test
+
+import (
+	"testing"
+
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
