@@ -24,13 +24,20 @@ var (
 // anyList returns a condition on values, few of them, of a list or a file.
 func anyList(t *rapid.T) Condition {
 	entry := anyName.Draw(t, "entry")
+	return listOf(t, entry, anyPatterns(t, entry))
+}
+
+func anyPatterns(t *rapid.T, entry string) []string {
 	pattern := rapid.OneOf(anyValue, rapid.Map(anyValue, func(s string) string { return s + "*" }))
 	if entry == clientEntry {
 		pattern = rapid.OneOf(rapid.SampledFrom([]string{"10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32",
 			"10.1.2.0/30", "0.0.0.0/0", "2001:db8::/32", "2001:db8::/63", "2001:db8:7::1/128",
 			"::/0", "fe80::/10", "10.1.*"}), rapid.SampledFrom(addresses[:5]))
 	}
-	patterns := rapid.SliceOfN(pattern, 1, 5).Draw(t, "list")
+	return rapid.SliceOfN(pattern, 1, 5).Draw(t, "list")
+}
+
+func listOf(t *rapid.T, entry string, patterns []string) Condition {
 	file := rapid.SampledFrom([]string{"", "values.txt"}).Draw(t, "file")
 	name := fmt.Sprintf("%v %q %q", entry == clientEntry, patterns, file)
 	if interned[name] == nil {
@@ -46,6 +53,22 @@ func anyList(t *rapid.T) Condition {
 		interned[name], listed[v] = v, patterns
 	}
 	return Condition{Entry: entry, Among: interned[name]}
+}
+
+// anyOther returns a condition to compare with c. Of a list it is mostly another list, often one
+// that has more patterns.
+func anyOther(t *rapid.T, c Condition) Condition {
+	if c.Among == nil {
+		return anyCondition.Draw(t, "other")
+	}
+	switch patterns := anyPatterns(t, c.Entry); rapid.IntRange(0, 2).Draw(t, "other") {
+	case 0:
+		return listOf(t, c.Entry, append(patterns, listed[c.Among]...))
+	case 1:
+		return listOf(t, c.Entry, patterns)
+	default:
+		return anyCondition.Draw(t, "other")
+	}
 }
 
 // naivePattern reports whether a value matches one pattern of a list.
@@ -69,8 +92,9 @@ func naivePattern(pattern, entry, value string) bool {
 // other, no value says anything else.
 func TestImpliesAndExcludes(t *testing.T) {
 	said := make(map[string]int)
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := anyCondition.Draw(t, "a"), anyCondition.Draw(t, "b")
+	check := func(t *rapid.T) {
+		a := rapid.OneOf(anyCondition, rapid.Custom(anyList)).Draw(t, "condition")
+		b := anyOther(t, a)
 		b.Entry = a.Entry
 		if a.Entry == clientEntry && a.Among == nil && b.Among != nil ||
 			a.Entry != clientEntry && b.Among != nil && len(b.Among.networks) > 0 ||
@@ -93,7 +117,10 @@ func TestImpliesAndExcludes(t *testing.T) {
 					listed[a.Among], listed[b.Among], implies, excludes, value)
 			}
 		}
-	})
+	}
+	for range 4 { // so that both are found
+		rapid.Check(t, check)
+	}
 	if said["implies"] == 0 || said["excludes"] == 0 {
 		t.Errorf("found %v", said)
 	}
