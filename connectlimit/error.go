@@ -35,18 +35,21 @@ func (e *localError) Error() string { return e.err.Error() }
 // Unwrap returns the error of package connect.
 func (e *localError) Unwrap() error { return e.err }
 
-// refused returns the error of a call that is refused, but for one whose context has ended.
-func (e *interceptor) refused(r edge.Refusal) error {
+// refused returns the error of a call that is refused, but for one whose context has ended. cause is
+// why it was not decided, or nil.
+func (e *interceptor) refused(r edge.Refusal, cause error) error {
 	s := r.Status(e.jitter)
 	if s.Reason != "" && e.side == client {
 		s.Metadata[edge.MetadataOrigin] = edge.OriginClient
 	}
-	return e.fail(connect.Code(s.Code), s.Message, details.Of(s, e.domain)...)
+	return e.fail(connect.Code(s.Code), s.Message, cause, details.Of(s, e.domain)...)
 }
 
 // fail returns the error of a call that is not passed on.
-func (e *interceptor) fail(code connect.Code, message string, details ...proto.Message) error {
-	err := connect.NewError(code, message)
+func (e *interceptor) fail(
+	code connect.Code, message string, cause error, details ...proto.Message,
+) error {
+	err := connect.NewError(code, message).WithCause(cause)
 	for _, detail := range details {
 		if packed, packing := connectproto.NewErrorDetail(detail); packing == nil {
 			err = err.WithDetail(packed)
@@ -60,7 +63,7 @@ func (e *interceptor) fail(code connect.Code, message string, details ...proto.M
 
 // ended returns the error of a call whose context has ended.
 func (e *interceptor) ended(ctx context.Context) error {
-	return e.fail(codeOf(ctx.Err()), "the call has ended before its limits were checked")
+	return e.fail(codeOf(ctx.Err()), "the call has ended before its limits were checked", ctx.Err())
 }
 
 // codeOf returns the code that a client gets if a handler returns err, or 0 for nil.
@@ -99,12 +102,12 @@ func (e *interceptor) describe(
 	if wait > 0 {
 		problem.SetRetryAfter(h, edge.Jitter(wait, time.Second, e.jitter))
 	}
+	if results == nil {
+		claims = nil
+	}
 	var items []headers.Item
 	for i := range claims {
 		for _, a := range claims[i].Limiter.Algorithms() {
-			if len(results) == 0 {
-				break
-			}
 			item := headers.Item{Result: results[0]}
 			if edge.InFlight(a) {
 				item.Unit = headers.ConcurrentRequests

@@ -78,11 +78,11 @@ func ExampleChoose() {
 	) ([]ratelimit.Claim, error) {
 		user, ok := userOf(ctx)
 		if !ok {
-			return nil, connect.NewError(connect.CodeUnauthenticated, "no valid token")
+			return nil, errors.New("not behind the interceptor that authenticates")
 		}
 		claims := []ratelimit.Claim{{Limiter: units, Key: user, N: max(1, costs[procedure])}}
-		if info, _ := connect.CallInfoForServerContext(ctx); info.Spec.StreamType !=
-			connect.StreamTypeUnary {
+		info, ok := connect.CallInfoForServerContext(ctx)
+		if ok && info.Spec.StreamType != connect.StreamTypeUnary {
 			claims = append(claims, ratelimit.Claim{Limiter: streams, Key: user, N: 1})
 		}
 		return claims, nil
@@ -97,14 +97,14 @@ func userOf(ctx context.Context) (user string, ok bool) {
 	return user, ok
 }
 
-// authenticate puts the user of a token into the context.
+// authenticate refuses calls without a token, and puts the user of it into the context.
 func authenticate(next connect.ServerFunc) connect.ServerFunc {
 	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
 		info, _ := connect.CallInfoForServerContext(ctx)
-		if info.RequestHeader().Get("Authorization") == "Bearer ann" {
-			ctx = context.WithValue(ctx, userKey{}, "ann")
+		if info.RequestHeader().Get("Authorization") != "Bearer ann" {
+			return connect.NewError(connect.CodeUnauthenticated, "no valid token")
 		}
-		return next(ctx, spec, stream)
+		return next(context.WithValue(ctx, userKey{}, "ann"), spec, stream)
 	}
 }
 

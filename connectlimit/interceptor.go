@@ -101,10 +101,10 @@ func (e *interceptor) ask(
 	if e.side == server {
 		e.describe(ctx, spec, r, claims, a.call.Results)
 	}
-	return e.refused(r)
+	return e.refused(r, err)
 }
 
-// claims calls a Choose and checks the claims that it returns.
+// claims calls a Choose.
 func (e *interceptor) claims(
 	ctx context.Context, choose Choose, procedure string, message any,
 ) ([]ratelimit.Claim, error) {
@@ -116,14 +116,9 @@ func (e *interceptor) claims(
 		unattributed := edge.Refusal{Reason: edge.Unattributed}
 		var coded *connect.Error
 		if errors.As(err, &coded) {
-			return nil, e.fail(coded.Code(), unattributed.Status(0).Message)
+			return nil, e.fail(coded.Code(), unattributed.Status(0).Message, err)
 		}
-		return nil, e.refused(unattributed)
-	}
-	for i := range claims {
-		if claims[i].Limiter == nil {
-			return nil, e.refused(edge.Refusal{Reason: edge.Misconfigured})
-		}
+		return nil, e.refused(unattributed, err)
 	}
 	return claims, nil
 }

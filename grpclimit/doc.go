@@ -31,7 +31,8 @@
 //   - INTERNAL when the claims can never be decided, for example because their limiters are on
 //     different stores. This is a mistake in the Choose or in the configuration.
 //
-// No status contains a key or the text of an error. A call that is admitted sends nothing about its
+// No status contains a key or the text of an error; an outer interceptor finds the error of a call
+// that was not decided by errors.Unwrap, to log it. A call that is admitted sends nothing about its
 // limits, since what is held until it ends would not be true when the client reads it.
 //
 // Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are held until the call or

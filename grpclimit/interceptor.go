@@ -89,7 +89,7 @@ func (e *interceptor) ask(
 	if r.Reason == edge.Ended {
 		return e.ended(ctx)
 	}
-	return e.refused(r)
+	return e.refused(r, err)
 }
 
 // admitMessage decides a message of a stream.
@@ -101,7 +101,7 @@ func (e *interceptor) admitMessage(ctx context.Context, method string, message a
 	return e.ask(ctx, new(admission), claims, edge.Options{Wait: e.wait, Unsettled: true})
 }
 
-// claims calls a Choose and checks the claims that it returns.
+// claims calls a Choose.
 func (e *interceptor) claims(
 	ctx context.Context, choose Choose, method string, request any,
 ) ([]ratelimit.Claim, error) {
@@ -112,14 +112,9 @@ func (e *interceptor) claims(
 		}
 		unattributed := edge.Refusal{Reason: edge.Unattributed}
 		if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-			return nil, e.fail(s.Code(), unattributed.Status(0).Message)
+			return nil, e.fail(s.Code(), unattributed.Status(0).Message, err)
 		}
-		return nil, e.refused(unattributed)
-	}
-	for i := range claims {
-		if claims[i].Limiter == nil {
-			return nil, e.refused(edge.Refusal{Reason: edge.Misconfigured})
-		}
+		return nil, e.refused(unattributed, err)
 	}
 	return claims, nil
 }
@@ -127,5 +122,5 @@ func (e *interceptor) claims(
 // ended returns the error of a call whose context has ended.
 func (e *interceptor) ended(ctx context.Context) error {
 	s := status.FromContextError(ctx.Err())
-	return e.fail(s.Code(), s.Message())
+	return e.fail(s.Code(), s.Message(), ctx.Err())
 }

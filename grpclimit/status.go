@@ -45,24 +45,32 @@ const (
 // IsLocal reports whether a client's interceptor in this process made err. If so, the call or the
 // message was not sent, and its server did not refuse it. Earlier attempts may have been.
 func IsLocal(err error) bool {
-	var local *localError
-	return errors.As(err, &local)
+	var failed *callError
+	return errors.As(err, &failed) && failed.side == client
 }
 
-// localError is a status that a client's interceptor made. The type is lost when the status is sent
-// to another process, so the error is not local there.
-type localError struct{ status *status.Status }
+// callError is a status that an interceptor made. The type is lost when the status is sent to
+// another process, so the error of a client is not local there.
+type callError struct {
+	status *status.Status
+	side   side
+	cause  error // which is not sent, or nil
+}
 
-func (e *localError) Error() string { return e.status.Err().Error() }
+func (e *callError) Error() string { return e.status.Err().Error() }
 
 // GRPCStatus returns the status; [status.FromError] calls it.
-func (e *localError) GRPCStatus() *status.Status { return e.status }
+func (e *callError) GRPCStatus() *status.Status { return e.status }
 
 // Is reports whether target is the same status.
-func (e *localError) Is(target error) bool { return errors.Is(e.status.Err(), target) }
+func (e *callError) Is(target error) bool { return errors.Is(e.status.Err(), target) }
 
-// refused returns the error of a call that is refused, but for one whose context has ended.
-func (e *interceptor) refused(r edge.Refusal) error {
+// Unwrap returns why the call was not decided.
+func (e *callError) Unwrap() error { return e.cause }
+
+// refused returns the error of a call that is refused, but for one whose context has ended. cause is
+// why it was not decided, or nil.
+func (e *interceptor) refused(r edge.Refusal, cause error) error {
 	s := r.Status(e.jitter)
 	var details []protoadapt.MessageV1
 	if s.Reason != "" {
@@ -85,21 +93,20 @@ func (e *interceptor) refused(r edge.Refusal) error {
 		details = append(details,
 			&errdetails.RetryInfo{RetryDelay: durationpb.New(s.RetryDelay)})
 	}
-	return e.fail(codes.Code(s.Code), s.Message, details...)
+	return e.fail(codes.Code(s.Code), s.Message, cause, details...)
 }
 
 // fail returns the error of a call that is not passed on.
-func (e *interceptor) fail(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+func (e *interceptor) fail(
+	code codes.Code, message string, cause error, details ...protoadapt.MessageV1,
+) error {
 	s := status.New(code, message)
 	if len(details) > 0 {
 		if with, err := s.WithDetails(details...); err == nil {
 			s = with
 		}
 	}
-	if e.side == client {
-		return &localError{s}
-	}
-	return s.Err()
+	return &callError{s, e.side, cause}
 }
 
 // codeOf returns the code that a client gets if a handler returns err.

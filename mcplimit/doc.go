@@ -15,7 +15,8 @@
 // [jsonrpc.Error] of the code [CodeRefused], or -32603 (internal error) if the limits are
 // misconfigured. The session goes on. Both have a [Refused] for programs: the result under
 // [MetaKey] of its Meta, and the error as its Data. No answer contains a key or the text of an
-// error.
+// error; an earlier middleware of a server finds the error of a call of a tool that was not decided
+// by GetError of the result, to log it.
 //
 // Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are held until the request
 // has been answered, also by a panic.

@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	calls, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("calls", 3)))
+	calls, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("calls", 2)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func Example() {
 			}
 			return int64(300 * len(strings.Fields(textOf(result))))
 		}))
-	server.AddReceivingMiddleware(limitCalls, limitTokens)
+	server.AddReceivingMiddleware(limitTokens, limitCalls)
 
 	session := connectTo(server)
 	defer session.Close()

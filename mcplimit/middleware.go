@@ -93,7 +93,7 @@ func (l *limits) handle(
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return l.refused(method, edge.Refusal{Reason: edge.Unattributed})
+		return l.refused(method, req, edge.Refusal{Reason: edge.Unattributed}, err)
 	}
 	if len(claims) == 0 {
 		return next(ctx, method, req)
@@ -105,7 +105,7 @@ func (l *limits) handle(
 		if refusal.Reason == edge.Ended {
 			return nil, ctx.Err()
 		}
-		return l.refused(method, refusal)
+		return l.refused(method, req, refusal, err)
 	}
 	if !call.Settles() {
 		return next(with(ctx, call.Results), method, req)

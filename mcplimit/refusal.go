@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -34,26 +35,33 @@ type Refused struct {
 	RetryAfterSeconds int64 `json:"retryAfterSeconds,omitempty"`
 }
 
-// refused returns the answer to a request that is not passed on.
-func (l *limits) refused(method string, r edge.Refusal) (mcp.Result, error) {
+// refused returns the answer to a request that is not passed on. cause is why it was not decided, or
+// nil.
+func (l *limits) refused(
+	method string, req mcp.Request, r edge.Refusal, cause error,
+) (mcp.Result, error) {
 	refused := Refused{Reason: r.Reason.String()}
 	for _, limit := range r.Limits {
 		refused.Limits = append(refused.Limits, limit.Name)
 	}
 	if r.RetryAfter > 0 {
 		wait := edge.Jitter(r.RetryAfter, time.Second, l.jitter)
-		refused.RetryAfterSeconds = int64(wait / time.Second)
+		refused.RetryAfterSeconds = int64(math.Ceil(wait.Seconds()))
 	}
 	text := r.Status(0).Message
-	if refused.RetryAfterSeconds > 0 {
-		text += fmt.Sprintf(". Wait %d seconds, then try again.", refused.RetryAfterSeconds)
+	switch seconds := refused.RetryAfterSeconds; seconds {
+	case 0:
+	case 1:
+		text += ". Wait a second, then try again."
+	default:
+		text += fmt.Sprintf(". Wait %d seconds, then try again.", seconds)
 	}
 	if method == "tools/call" {
-		return &mcp.CallToolResult{
-			Meta:    mcp.Meta{MetaKey: refused},
-			Content: []mcp.Content{&mcp.TextContent{Text: strings.ToUpper(text[:1]) + text[1:]}},
-			IsError: true,
-		}, nil
+		res := newResult(req)
+		res.Meta = mcp.Meta{MetaKey: refused}
+		res.Content = []mcp.Content{&mcp.TextContent{Text: strings.ToUpper(text[:1]) + text[1:]}}
+		res.SetError(cause)
+		return res, nil
 	}
 	data, err := json.Marshal(refused)
 	if err != nil {
@@ -64,6 +72,23 @@ func (l *limits) refused(method string, r edge.Refusal) (mcp.Result, error) {
 		code = codeInternal
 	}
 	return nil, &jsonrpc.Error{Code: code, Message: text, Data: data}
+}
+
+// newResult returns an empty result of a call of a tool. From the version 2026-07-28 of the protocol
+// on, results say that they are complete. The SDK sets this below its middlewares only, and exports
+// no field for it.
+func newResult(req mcp.Request) *mcp.CallToolResult {
+	res := new(mcp.CallToolResult)
+	session, ok := req.GetSession().(*mcp.ServerSession)
+	if !ok || session == nil {
+		return res
+	}
+	if init := session.InitializeParams(); init == nil || init.ProtocolVersion >= "2026-07-28" {
+		if err := json.Unmarshal([]byte(`{"content":[],"resultType":"complete"}`), res); err != nil {
+			return new(mcp.CallToolResult)
+		}
+	}
+	return res
 }
 
 // RefusedOf returns why a request was not passed on, from what its caller gets: the result of a
