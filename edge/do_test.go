@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -127,5 +131,54 @@ func TestDoWithoutClaims(t *testing.T) {
 	err := edge.Do(t.Context(), nil, edge.Options{}, func(context.Context) error { return failed })
 	if err != failed {
 		t.Error(err)
+	}
+}
+
+// TestManyRefused: of many calls that come back after exactly RetryAfter, all come back for each
+// unit that is free. If they come back at a random time in the window after that, each asks some
+// times, and none waits much longer.
+func TestManyRefused(t *testing.T) {
+	const calls, most = 300, 60
+	tries := func(spread time.Duration) (tries int, took time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := limittest.NewLimiter(t, limittest.NewStore(t, nil),
+				ratelimit.PerMinute("minute", most))
+			for range most {
+				time.Sleep(time.Minute / most)
+				if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			var asked atomic.Int64
+			var wg sync.WaitGroup
+			for range calls {
+				wg.Go(func() {
+					later := true
+					for later {
+						asked.Add(1)
+						err := edge.Do(t.Context(), claims(limiter), edge.Options{},
+							func(context.Context) error { return nil })
+						var wait time.Duration
+						if wait, later = edge.RetryAfter(err); later {
+							time.Sleep(wait + time.Duration(rand.Int64N(int64(spread))))
+						}
+					}
+				})
+			}
+			wg.Wait()
+			tries, took = int(asked.Load()), time.Since(began)
+		})
+		return tries, took
+	}
+	exact, soon := tries(1)
+	spread, late := tries(time.Minute)
+	t.Logf("%d calls, %d a minute: after RetryAfter, %d tries in %v; in the minute after it, %d "+
+		"tries in %v", calls, most, exact, soon, spread, late)
+	if exact < calls*calls/4 || spread > calls*30 {
+		t.Errorf("%d and %d tries", exact, spread)
+	}
+	if late > soon+2*time.Minute {
+		t.Errorf("%v and %v", soon, late)
 	}
 }

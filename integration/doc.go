@@ -8,6 +8,7 @@
 //	edges        clients behind nginx and Caddy, forward auth, and two processes under load
 //	examples     programs that the documentation quotes, and a store on etcd
 //	faults       what callers get while servers and networks fail
+//	jobs         workers of asynq, River and Temporal that share limits
 //	leases       processes with leases of the same keys
 //	scripts      the Lua scripts, the states that they store, and what a decision costs
 //	service      the service with a file of limits: reloads, stops, kills, rolling deploys
@@ -22,8 +23,8 @@
 //
 // This is a module of its own, so that users of a backend need neither testcontainers nor drivers.
 //
-// "make servers" runs all folders but shipping and soak. Each is a process, which looks for servers
-// when a test first needs one, in this order:
+// "make servers" runs all folders but jobs, shipping and soak. Each is a process, which looks for
+// servers when a test first needs one, in this order:
 //
 //   - Docker containers. Missing images are pulled, or built by scripts/offline-images.sh where no
 //     registry has them. Servers use the network of this machine. An engine in a virtual machine

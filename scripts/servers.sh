@@ -2,10 +2,11 @@
 # Run the tests on servers, which are in the folders of integration. While they run, print the
 # progress of each folder; at the end, print how many tests ran in all, and on which servers.
 #
-#   scripts/servers.sh usual [FLAG]...   every folder but shipping, on the newest servers
+#   scripts/servers.sh usual [FLAG]...   every folder but jobs and shipping, on the newest
+#                                        servers
 #   scripts/servers.sh rest [FLAG]...    the suite and the stores on other servers, on emulated ones,
 #                                        and with the lowest versions of the client libraries;
-#                                        shipping; other databases and drivers, and etcd
+#                                        shipping; other databases and drivers, etcd, and jobs
 #
 # The flags are passed to go test. Each folder is a process that starts servers of its own. The
 # longest come first.
@@ -40,7 +41,7 @@ usual() {
   local others=$!
   # shellcheck disable=SC2046
   ${GO:-go} test -p=2 -parallel=4 "$@" "${longest[@]}" \
-    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|sql\|shipping\|etcd\)$') || status=$?
+    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|sql\|shipping\|etcd\|jobs\)$') || status=$?
   wait "$others" || status=$?
 }
 
@@ -97,7 +98,7 @@ case $part in
 usual) usual "$@" ;;
 rest)
   RATELIMIT_SQL_REST=1 ${GO:-go} test -parallel=4 "${plain[@]}" -skip '^TestMistakes$' ./sql \
-    ./etcd &
+    ./etcd ./jobs &
   databases=$!
   (
     lowest_versions
