@@ -30,8 +30,9 @@ type temporalTest struct {
 	store *memorystore.Store
 	began time.Time
 
-	mu   sync.Mutex
-	runs []string // when, by which worker, for which tenant, in which attempt
+	mu    sync.Mutex
+	tries int
+	runs  []string // when, by which worker, for which tenant, in which attempt
 }
 
 func newTemporalTest(t *testing.T) *temporalTest {
@@ -58,6 +59,9 @@ func (t *temporalTest) register(
 		t.Fatal(err)
 	}
 	call := func(ctx context.Context, tenant string) error {
+		t.mu.Lock()
+		t.tries++
+		t.mu.Unlock()
 		return limits.Temporal(ctx, tenant, func(ctx context.Context) error {
 			t.mu.Lock()
 			defer t.mu.Unlock()
@@ -127,6 +131,10 @@ func TestTemporal(t *testing.T) {
 	}
 	if fmt.Sprint(got) != "map[0s ann:5 0s bob:2 1m0s ann:5 2m0s ann:2]" {
 		t.Errorf("got %v", got)
+	}
+	// Seven calls are refused in the first minute, and two in the second.
+	if tt.tries != 14+7+2 {
+		t.Errorf("%d tries", tt.tries)
 	}
 }
 
