@@ -106,10 +106,11 @@ func TestDoNot(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 				continue
 			}
-			if want := tt.text; want != "" && err.Error() != want {
-				t.Errorf("%s: %v, want %s", tt.name, err, want)
-			} else if want := fmt.Sprintf("edge: %v: %v", tt.reason, refused.Err); want != err.Error() &&
-				tt.text == "" {
+			want := tt.text
+			if want == "" {
+				want = fmt.Sprintf("edge: %v: %v", tt.reason, refused.Err)
+			}
+			if err.Error() != want {
 				t.Errorf("%s: %v, want %s", tt.name, err, want)
 			}
 			wait, ok := edge.RetryAfter(fmt.Errorf("a job: %w", err))

@@ -110,7 +110,9 @@ func (t *riverTest) start(
 		t.Fatal(err)
 	}
 	work := river.NewWorkers()
-	river.AddWorker(work, river.WorkFunc(func(ctx context.Context, job *river.Job[riverArgs]) error {
+	river.AddWorker(work, river.WorkFunc(func(
+		ctx context.Context, job *river.Job[riverArgs],
+	) error {
 		var now time.Time
 		if err := t.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
 			return err

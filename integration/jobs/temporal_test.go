@@ -162,7 +162,7 @@ func TestTemporalNextRetryDelay(t *testing.T) {
 			return workflow.ExecuteActivity(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{
 				InitialInterval: time.Second, MaximumAttempts: attempts}), "one").Get(ctx, nil)
 		})
-		// The second attempt, after a second, is refused, and the third is a minute after the first.
+		// The second attempt, after a second, is refused. The third is a minute after the first.
 		want := []string{"0s", "1m0s"}[:attempts-1]
 		if err == nil || !slices.Equal(tt.runs, want) {
 			t.Errorf("%d attempts: ran at %v, %v", attempts, tt.runs, err)
