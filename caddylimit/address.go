@@ -1,0 +1,28 @@
+package caddylimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/truewindow/ratelimit/clientip"
+)
+
+// client is where the server says who the client is.
+var client = clientip.FromContext(func(ctx context.Context) string {
+	address, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
+	return address
+})
+
+// addresses has the placeholders that are addresses. An IPv6 address counts by its /64 network,
+// since a client has all addresses of one.
+var addresses = map[string]keyPart{
+	"{http.vars." + caddyhttp.ClientIPVarKey + "}": clientKey,
+	"{http.request.remote.host}": func(r *http.Request, _ *caddy.Replacer) (string, error) {
+		return clientip.RemoteAddr(r)
+	},
+}
+
+func clientKey(r *http.Request, _ *caddy.Replacer) (string, error) { return client.Key(r) }

@@ -1,0 +1,245 @@
+package caddylimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
+	"github.com/truewindow/ratelimit/httplimit"
+)
+
+func init() { caddy.RegisterModule(new(Handler)) }
+
+// A Handler passes on the requests that all its limits admit, and answers the others as package
+// [httplimit] does. All its limits are decided as one: if one of them refuses a request, none is
+// charged.
+type Handler struct {
+	// Store is the URL of the store, such as "redis://:{env.REDIS_PASSWORD}@10.0.0.7", as
+	// [github.com/truewindow/ratelimit/backend.Open] reads it. Placeholders such as {env.NAME} are
+	// replaced when the configuration is loaded. The default is "memory". All handlers with the
+	// same URL share a store, and it outlives a reload.
+	Store string `json:"store,omitempty"`
+
+	// Limits has the limits, at least one, with different names.
+	Limits []Limit `json:"limits,omitempty"`
+
+	// OnFailure says what happens to requests while the store is unavailable: with "closed", the
+	// default, they are answered with 503, and with "open" passed on.
+	OnFailure string `json:"on_failure,omitempty"`
+
+	// HandleErrors returns an error with the status of the answer to the server in place of
+	// answering, so that the server's error routes answer. They have the placeholders
+	// {http.limits.reason}, {http.limits.names} and {http.limits.retry_after}.
+	HandleErrors bool `json:"handle_errors,omitempty"`
+
+	rules   []rule
+	limit   func(http.Handler) http.Handler
+	logger  *zap.Logger
+	release func() error // gives the store back
+}
+
+// A rule is a limit that is ready for requests.
+type rule struct {
+	limiter *ratelimit.Limiter
+	key     keyPart // nil if the key is that of the rule before
+	cost    cost
+}
+
+// CaddyModule returns the ID of the module.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.limits",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision opens the store, or finds it open. It does not wait for a server. An error is a
+// [*ConfigError] if the configuration is wrong.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.logger = ctx.Logger()
+	if err := h.check(); err != nil {
+		return err
+	}
+	url := h.Store
+	if url == "" {
+		url = "memory"
+	}
+	store, release, err := openStore(ctx, url, h.logger)
+	if err != nil {
+		return err
+	}
+	h.release = release
+	for i, l := range h.Limits {
+		r, err := h.rule(l, store)
+		if err != nil {
+			return err
+		}
+		if i > 0 && l.sameKey(h.Limits[i-1]) {
+			r.key = nil
+		}
+		h.rules = append(h.rules, r)
+	}
+	var opts []httplimit.Option
+	if h.HandleErrors {
+		opts = append(opts, httplimit.WithRefusal(refuse))
+	}
+	h.limit = httplimit.New(h.claims, opts...)
+	return register(ctx.GetMetricsRegistry())
+}
+
+// check returns a [*ConfigError] if the configuration is wrong whatever the store is.
+func (h *Handler) check() error {
+	if h.OnFailure != "" && h.OnFailure != "open" && h.OnFailure != "closed" {
+		return &ConfigError{Field: "on_failure",
+			Err: fmt.Errorf("%q is neither open nor closed", h.OnFailure)}
+	}
+	if len(h.Limits) == 0 {
+		return &ConfigError{Field: "limit", Err: errors.New("there is none")}
+	}
+	names := make(map[string]bool)
+	for _, l := range h.Limits {
+		if err := l.check(); err != nil {
+			return err
+		}
+		if names[l.Name] {
+			return l.wrong("name", "two limits of one handler have it")
+		}
+		names[l.Name] = true
+	}
+	return nil
+}
+
+// check returns a [*ConfigError] if the limit is wrong.
+func (l Limit) check() error {
+	a, err := l.algorithm()
+	if err != nil {
+		return err
+	}
+	if _, err := l.key(); err != nil {
+		return err
+	}
+	_, err = l.cost(a.Limit().Max)
+	return err
+}
+
+// rule returns the rule of a limit that is checked.
+func (h *Handler) rule(l Limit, store *store) (r rule, err error) {
+	a, err := l.algorithm()
+	if err != nil {
+		return r, err
+	}
+	if r.key, err = l.key(); err != nil {
+		return r, err
+	}
+	if r.cost, err = l.cost(a.Limit().Max); err != nil {
+		return r, err
+	}
+	limiter, err := ratelimit.New(store.Store, a)
+	if err != nil {
+		return r, &ConfigError{l.Name, "max", err}
+	}
+	if h.OnFailure == "open" {
+		limiter = limiter.WithPolicy(ratelimit.FailOpen)
+	}
+	counted := newCounters(l.Name, edge.InFlight(a))
+	r.limiter = limiter.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+		counted.count(&o)
+		switch {
+		case errors.Is(o.Err, ratelimit.ErrUnavailable):
+			store.warnOf(refused, h.logger, o.Err)
+		case o.Err == nil && o.Results[0].Source == ratelimit.SourceOpen:
+			store.warnOf(admitted, h.logger, nil)
+		}
+	})
+	return r, nil
+}
+
+// claims returns the claims of a request.
+func (h *Handler) claims(r *http.Request) ([]ratelimit.Claim, error) {
+	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	claims := make([]ratelimit.Claim, 0, len(h.rules))
+	var key string
+	for i := range h.rules {
+		rule := &h.rules[i]
+		var err error
+		if rule.key != nil {
+			key, err = rule.key(r, repl)
+		}
+		var n int64
+		if err == nil {
+			n, err = rule.cost(repl)
+		}
+		if err != nil {
+			h.logger.Debug("a request cannot be attributed",
+				zap.String("limit", h.Limits[i].Name), zap.Error(err))
+			return nil, err
+		}
+		if n > 0 {
+			claims = append(claims, ratelimit.Claim{Limiter: rule.limiter, Key: key, N: n})
+		}
+	}
+	return claims, nil
+}
+
+// ServeHTTP limits a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	c := &call{ResponseWriter: w, request: r, next: next}
+	h.limit(passing{c}).ServeHTTP(c, r)
+	return c.err
+}
+
+// A call is a request on its way through package httplimit. It is the ResponseWriter, by which
+// refuse finds it.
+type call struct {
+	http.ResponseWriter
+	request *http.Request
+	next    caddyhttp.Handler
+	err     error // of next or of refuse
+}
+
+// passing is the handler that package httplimit limits.
+type passing struct{ *call }
+
+// ServeHTTP passes on the request and the ResponseWriter that the server knows, not those that it
+// gets: placeholders read that request, and handlers find optional methods of that ResponseWriter.
+func (p passing) ServeHTTP(http.ResponseWriter, *http.Request) {
+	p.err = p.next.ServeHTTP(p.ResponseWriter, p.request)
+}
+
+// refuse lets the server answer a request that is not passed on.
+func refuse(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
+	refusal := d.Refusal()
+	names := make([]string, len(refusal.Limits))
+	for i, l := range refusal.Limits {
+		names[i] = l.Name
+	}
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		repl.Set("http.limits.reason", refusal.Reason.String())
+		repl.Set("http.limits.names", strings.Join(names, ","))
+		repl.Set("http.limits.retry_after", w.Header().Get("Retry-After"))
+	}
+	w.(*call).err = caddyhttp.Error(d.Status(),
+		fmt.Errorf("limits: %v %s", refusal.Reason, strings.Join(names, ",")))
+}
+
+// Cleanup gives the store back. The last configuration that has it closes it.
+func (h *Handler) Cleanup() error {
+	if h.release == nil {
+		return nil
+	}
+	return h.release()
+}
+
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

@@ -1,0 +1,72 @@
+package caddylimit
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// decisions counts for the process, since each configuration has a registry of its own. Its name
+// and labels are those of package otellimit, so that dashboards and alerts fit.
+var decisions = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "ratelimit_decisions_total",
+	Help: "Decisions of the directive limits, for each limit of a request.",
+}, []string{"ratelimit_limit", "ratelimit_op", "ratelimit_outcome", "ratelimit_source"})
+
+// register adds the metrics to the registry of a configuration, which several handlers share.
+func register(registry *prometheus.Registry) error {
+	err := registry.Register(decisions)
+	if already := new(prometheus.AlreadyRegisteredError); errors.As(err, already) {
+		return nil
+	}
+	return err
+}
+
+// outcomes are the outcomes of a decision for one limit.
+var outcomes = [...]string{"admitted", "refused", "refused_by_other", "error"}
+
+const (
+	outcomeAdmitted = iota
+	outcomeRefused
+	outcomeRefusedByOther
+	outcomeError
+)
+
+// counters has the counters of one limit by outcome and source, found once.
+type counters [len(outcomes)][ratelimit.SourceLease + 1]prometheus.Counter
+
+func newCounters(limit string, inFlight bool) *counters {
+	op := "take"
+	if inFlight {
+		op = "hold"
+	}
+	c := new(counters)
+	for outcome, name := range outcomes {
+		for source := range c[outcome] {
+			c[outcome][source] = decisions.WithLabelValues(limit, op, name,
+				ratelimit.Source(source).String())
+		}
+	}
+	return c
+}
+
+// count counts an observation of a limiter with one limit. Renewals and settlements do not count.
+func (c *counters) count(o *ratelimit.Observation) {
+	if o.Op != driver.OpTake && (o.Op != driver.OpHold || o.N == 0) {
+		return
+	}
+	res := &o.Results[0]
+	outcome := outcomeAdmitted
+	switch {
+	case o.Err != nil:
+		outcome = outcomeError
+	case !res.Allowed:
+		outcome = outcomeRefused
+	case !o.Admitted:
+		outcome = outcomeRefusedByOther
+	}
+	c[outcome][min(res.Source, ratelimit.SourceLease)].Inc()
+}
