@@ -17,8 +17,8 @@ ALONE = ./algorithm ./backend/sqlite ./internal/testkit/budgetmodel ./internal/t
 
 # The pattern "work" names the packages of the modules in go.work, which are published. These other
 # modules replace them by their folders, and each is a workspace of its own, so that its versions do
-# not raise those with which the published modules are compiled.
-OUTSIDE = integration benchmarks examples
+# not raise those with which the published modules are compiled. caddylimit is published too.
+OUTSIDE = integration benchmarks examples caddylimit
 
 # RELEASED compiles as a release does, so that tools share what that compiles.
 RELEASED = CGO_ENABLED=0 GOFLAGS=-trimpath

@@ -54,7 +54,7 @@ func (s *server) adapt(site string, options ...string) []byte {
 	s.Helper()
 	_, port, _ := net.SplitHostPort(s.addr)
 	return adapt(s, fmt.Sprintf("{\nadmin off\npersist_config off\nauto_https off\n"+
-		"log {\noutput file %s\n}\n%s\n}\nhttp://:%s {\nbind 127.0.0.1\n%s\n}\n",
+		"log {\noutput file %s {\nroll_disabled\n}\n}\n%s\n}\nhttp://:%s {\nbind 127.0.0.1\n%s\n}\n",
 		s.log, strings.Join(options, "\n"), port, site))
 }
 

@@ -21,6 +21,7 @@ slow=(
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
 measured=$(go list . ./algorithm/... ./backend/... ./clientip ./dashboard ./driver ./edge \
   ./connectlimit/... ./grpclimit ./mcplimit ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
+measured+=,github.com/truewindow/ratelimit/caddylimit # not in go.work
 export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:9}
 
 cover() { # directory, packages, profile
@@ -29,8 +30,9 @@ cover() { # directory, packages, profile
     { grep -v "coverage: .* of statements" "$work/log"; exit 1; }
 }
 cover . work "$work/units"
+cover caddylimit ./... "$work/caddy"
 cover integration ./... "$work/servers"
-{ cat "$work/units"; tail -n +2 "$work/servers"; } >"$profile"
+{ cat "$work/units"; tail -qn +2 "$work/caddy" "$work/servers"; } >"$profile"
 
 # The profile has each block once for every test binary. A block was run if any of them ran it.
 awk -v minimum="${MINIMUM:-90}" '

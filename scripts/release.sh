@@ -12,7 +12,7 @@ fail() { echo "$*" >&2; exit 1; }
 action=${1-} version=${2-}
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$ ]] || fail "VERSION is not such as v0.1.0"
 base=github.com/truewindow/ratelimit
-modules=(. otellimit grpclimit connectlimit mcplimit backend/{mysql,postgres,sqlite} cmd) # as in go.work
+modules=(. otellimit grpclimit connectlimit mcplimit caddylimit backend/{mysql,postgres,sqlite} cmd)
 
 : "${PLATFORMS:=linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 

@@ -2,11 +2,12 @@
 # Run the tests on servers, which are in the folders of integration. While they run, print the
 # progress of each folder; at the end, print how many tests ran in all, and on which servers.
 #
-#   scripts/servers.sh usual [FLAG]...   every folder but jobs and shipping, on the newest
+#   scripts/servers.sh usual [FLAG]...   every folder but caddy, jobs and shipping, on the newest
 #                                        servers
 #   scripts/servers.sh rest [FLAG]...    the suite and the stores on other servers, on emulated ones,
 #                                        and with the lowest versions of the client libraries;
-#                                        shipping; other databases and drivers, etcd, and jobs
+#                                        shipping; the module for Caddy, and a Caddy with it; other
+#                                        databases and drivers, etcd, and jobs
 #
 # The flags are passed to go test. Each folder is a process that starts servers of its own. The
 # longest come first.
@@ -41,7 +42,8 @@ usual() {
   local others=$!
   # shellcheck disable=SC2046
   ${GO:-go} test -p=2 -parallel=4 "$@" "${longest[@]}" \
-    $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\|sql\|shipping\|etcd\|jobs\)$') || status=$?
+    $(${GO:-go} list ./... |
+      grep -v '/integration/\(conformance\|scripts\|sql\|shipping\|etcd\|jobs\|caddy\)$') || status=$?
   wait "$others" || status=$?
 }
 
@@ -107,6 +109,8 @@ rest)
   lowest_of=$! # like those of the databases, these tests mostly wait
   other_servers "$@"
   ${GO:-go} test -parallel=4 "$@" ./shipping || status=$?
+  ${GO:-go} -C ../caddylimit test "$@" ./... || status=$?
+  ${GO:-go} test "${plain[@]}" ./caddy || status=$?
   wait "$lowest_of" || status=$?
   wait "$databases" || status=$?
   ;;

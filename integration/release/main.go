@@ -27,7 +27,7 @@ const (
 
 // published are the folders of the modules.
 var published = []string{".", "otellimit", "grpclimit", "connectlimit", "mcplimit",
-	"backend/mysql", "backend/postgres", "backend/sqlite", "cmd"}
+	"caddylimit", "backend/mysql", "backend/postgres", "backend/sqlite", "cmd"}
 
 func main() {
 	if err := check(); err != nil {
@@ -189,6 +189,7 @@ func (t *tool) weights(version string) error {
 		{14, "/grpclimit"},
 		{10, "/connectlimit /connectlimit/connectv1"},
 		{24, "/mcplimit"},
+		{560, "/caddylimit"}, // Caddy
 		{20, "/otellimit"},
 		{105, "/cmd/ratelimit/command"}, // gRPC, Envoy's messages, YAML, OTLP
 	} {

@@ -13,6 +13,7 @@ import (
 var testsOf = map[string]string{
 	"README.md":                "TestReadme", // make test is what CI runs
 	"docs/budgets.md":          "TestTokenBudget",
+	"docs/caddy.md":            "TestCaddyPage",
 	"docs/daemon.md":           "TestDocsExamples",
 	"docs/deploy.md":           "TestCompose",
 	"docs/envoy-ai-gateway.md": "TestGatewayManifests",
