@@ -12,13 +12,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/adaptertest"
 )
 
+const none = "a handler that fails has no status yet, so the directive has no budgets"
+
 // TestConduct: the handler has the conduct of all adapters. A Caddy handler reports a failure by an
 // error, which the server around it answers.
 func TestConduct(t *testing.T) {
 	adaptertest.Run(t, adaptertest.HTTP(func(
 		t testing.TB, limit func(http.Handler) http.Handler, work func(context.Context) error,
 	) string {
-		h := &Handler{limit: limit}
+		h := &Handler{limited: limit(http.HandlerFunc(pass))}
 		next := caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
 			if err := work(r.Context()); err != nil {
 				return caddyhttp.Error(adaptertest.StatusFailed, err)
@@ -34,6 +36,6 @@ func TestConduct(t *testing.T) {
 				}
 			}))
 	}, map[string]string{
-		"budget, failure": "an error has no status yet, so the handler offers no budgets",
+		"budget": none, "budget, failure": none, "budget, panic": none, "budget, disconnect": none,
 	}))
 }

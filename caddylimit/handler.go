@@ -41,7 +41,8 @@ type Handler struct {
 	HandleErrors bool `json:"handle_errors,omitempty"`
 
 	rules   []rule
-	limit   func(http.Handler) http.Handler
+	replace bool         // the rules have placeholders for the replacer
+	limited http.Handler // the rules around pass
 	logger  *zap.Logger
 	release func() error // gives the store back
 }
@@ -86,12 +87,13 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			r.key = nil
 		}
 		h.rules = append(h.rules, r)
+		h.replace = h.replace || l.replaces()
 	}
 	var opts []httplimit.Option
 	if h.HandleErrors {
 		opts = append(opts, httplimit.WithRefusal(refuse))
 	}
-	h.limit = httplimit.New(h.claims, opts...)
+	h.limited = httplimit.New(h.claims, opts...)(http.HandlerFunc(pass))
 	return register(ctx.GetMetricsRegistry())
 }
 
@@ -164,7 +166,10 @@ func (h *Handler) rule(l Limit, store *store) (r rule, err error) {
 
 // claims returns the claims of a request.
 func (h *Handler) claims(r *http.Request) ([]ratelimit.Claim, error) {
-	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	var repl *caddy.Replacer
+	if h.replace {
+		repl, _ = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	}
 	claims := make([]ratelimit.Claim, 0, len(h.rules))
 	var key string
 	for i := range h.rules {
@@ -192,12 +197,12 @@ func (h *Handler) claims(r *http.Request) ([]ratelimit.Claim, error) {
 // ServeHTTP limits a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	c := &call{ResponseWriter: w, request: r, next: next}
-	h.limit(passing{c}).ServeHTTP(c, r)
+	h.limited.ServeHTTP(c, r)
 	return c.err
 }
 
-// A call is a request on its way through package httplimit. It is the ResponseWriter, by which
-// refuse finds it.
+// A call is a request on its way through package httplimit. It is the ResponseWriter there, by which
+// pass and refuse find it.
 type call struct {
 	http.ResponseWriter
 	request *http.Request
@@ -205,13 +210,11 @@ type call struct {
 	err     error // of next or of refuse
 }
 
-// passing is the handler that package httplimit limits.
-type passing struct{ *call }
-
-// ServeHTTP passes on the request and the ResponseWriter that the server knows, not those that it
-// gets: placeholders read that request, and handlers find optional methods of that ResponseWriter.
-func (p passing) ServeHTTP(http.ResponseWriter, *http.Request) {
-	p.err = p.next.ServeHTTP(p.ResponseWriter, p.request)
+// pass passes on the request and the ResponseWriter that the server knows, not those that it gets:
+// placeholders read that request, and handlers find optional methods of that ResponseWriter.
+func pass(w http.ResponseWriter, _ *http.Request) {
+	c := w.(*call)
+	c.err = c.next.ServeHTTP(c.ResponseWriter, c.request)
 }
 
 // refuse lets the server answer a request that is not passed on.

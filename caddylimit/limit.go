@@ -184,5 +184,13 @@ func (l Limit) key() (keyPart, error) {
 	}, nil
 }
 
+// replaces reports whether the limit has placeholders for the replacer.
+func (l Limit) replaces() bool {
+	return strings.Contains(l.Units, "{") || slices.ContainsFunc(l.Key, func(part string) bool {
+		_, isAddress := addresses[part]
+		return !isAddress
+	})
+}
+
 // sameKey reports whether two limits have one key.
 func (l Limit) sameKey(other Limit) bool { return slices.Equal(l.Key, other.Key) }

@@ -2,6 +2,7 @@ package caddylimit
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,8 +36,9 @@ const (
 	outcomeError
 )
 
-// counters has the counters of one limit by outcome and source, found once.
-type counters [len(outcomes)][ratelimit.SourceLease + 1]prometheus.Counter
+// counters has the counters of one limit by outcome and source. Each is made when it first counts,
+// so that there is no series of what does not occur.
+type counters [len(outcomes)][ratelimit.SourceLease + 1]func() prometheus.Counter
 
 func newCounters(limit string, inFlight bool) *counters {
 	op := "take"
@@ -46,8 +48,9 @@ func newCounters(limit string, inFlight bool) *counters {
 	c := new(counters)
 	for outcome, name := range outcomes {
 		for source := range c[outcome] {
-			c[outcome][source] = decisions.WithLabelValues(limit, op, name,
-				ratelimit.Source(source).String())
+			c[outcome][source] = sync.OnceValue(func() prometheus.Counter {
+				return decisions.WithLabelValues(limit, op, name, ratelimit.Source(source).String())
+			})
 		}
 	}
 	return c
@@ -68,5 +71,5 @@ func (c *counters) count(o *ratelimit.Observation) {
 	case !o.Admitted:
 		outcome = outcomeRefusedByOther
 	}
-	c[outcome][min(res.Source, ratelimit.SourceLease)].Inc()
+	c[outcome][min(res.Source, ratelimit.SourceLease)]().Inc()
 }

@@ -37,7 +37,7 @@ func TestCaddyPage(t *testing.T) {
 			strings.TrimPrefix(p.url, "http://")))
 		const statuses = "200\n200\n200\n200\n200\n429\n"
 		if err != nil || !strings.HasPrefix(out, statuses) ||
-			!strings.Contains(out, "\nHTTP/1.1 429 ") && !strings.Contains(out, "HTTP/1.1 429 ") ||
+			!strings.Contains(out, "HTTP/1.1 429 ") ||
 			!strings.Contains(out, "\nRatelimit: \"burst\";r=0;t=") {
 			t.Errorf("got %v and\n%s", err, out)
 		}
@@ -55,8 +55,8 @@ func TestValidate(t *testing.T) {
 	dir := build(t)
 	out, err := validate(t, dir, "http://localhost:8080 {\n\tlimits {\n\t\tlimit api 100\n\t}\n}\n")
 	const want = `limits: limit api: max: "100" is not units in a window, such as 100/1m or 5000/d, ` +
-		"at Caddyfile:3\n"
-	if err == nil || !strings.HasSuffix(out, want) {
+		"at Caddyfile:3"
+	if err == nil || !strings.Contains(strings.ReplaceAll(out, `\"`, `"`), want) {
 		t.Errorf("got %v and\n%s", err, out)
 	}
 	if out, err := validate(t, dir, "http://localhost:8080 {\n\tlimits {\n\t\tstore "+
