@@ -67,11 +67,12 @@ func TestWrongCaddyfiles(t *testing.T) {
 		{"limit a 0/1m", `limits: limit a: max: "0/1m" is not units in a window`},
 		{"limit a 10", `limits: limit a: max: "10" is not units in a window`},
 		{"limit ä 10/1m", "limits: limit ä: max: "},
-		{"limit a 10/1m\nlimit a 10/1m", "limits: limit a: name: two limits of one handler have it"},
+		{"limit a 10/1m\nlimit a 10/1m", "limits: limit a: name: two limits of one handler " +
+			"have it"},
 		{"limit a 10/1m {\nalgorithm sliding\n}", `limits: limit a: algorithm: "sliding" is not ` +
 			"one of log, bucket, fixed, counter, week, month, quarter and in-flight"},
-		{"limit a 10/1m {\nalgorithm month\n}", `limits: limit a: max: "10/1m" is not a number of ` +
-			"units, which month needs, without a window"},
+		{"limit a 10/1m {\nalgorithm month\n}", `limits: limit a: max: "10/1m" is not a number ` +
+			"of units, which month needs, without a window"},
 		{"limit a 0 {\nalgorithm in-flight\n}", "limits: limit a: max: "},
 		{"limit a 10/1m {\nburst 3\n}", "burst of limit a is not one of algorithm, key and units"},
 		{"limit a 10/1m {\nkey\n}", "wrong argument count"},
@@ -82,7 +83,8 @@ func TestWrongCaddyfiles(t *testing.T) {
 		{"limit a 10/1m {\nunits -1\n}", `limits: limit a: units: "-1" is not a whole number`},
 		{"limit a 10/1m {\nunits 11\n}", "limits: limit a: units: a request costs 11, and the " +
 			"limit admits 10"},
-		{"limit a 10/1m\non_failure maybe", `limits: on_failure: "maybe" is neither open nor closed`},
+		{"limit a 10/1m\non_failure maybe", `limits: on_failure: "maybe" is neither open nor ` +
+			"closed"},
 		{"limit a 10/1m\nstore memory\nstore memory", "store is there twice"},
 		{"limit a 10/1m\nhandle_errors 429", "wrong argument count"},
 	} {

@@ -201,8 +201,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return c.err
 }
 
-// A call is a request on its way through package httplimit. It is the ResponseWriter there, by which
-// pass and refuse find it.
+// A call is a request on its way through package httplimit. It is the ResponseWriter there, by
+// which pass and refuse find it.
 type call struct {
 	http.ResponseWriter
 	request *http.Request

@@ -132,7 +132,7 @@ limits {
 	}
 }
 
-// TestErrorRoutes: with handle_errors, the error routes of the site answer, which have placeholders.
+// TestErrorRoutes: with handle_errors, the error routes of the site answer, and have placeholders.
 // The fields and Retry-After are set.
 func TestErrorRoutes(t *testing.T) {
 	s := newServer(t)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -43,21 +44,33 @@ type Limit struct {
 
 // counting has the algorithms of units in a window.
 var counting = map[string]func(ratelimit.Limit) ratelimit.Algorithm{
-	"":        func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
-	"log":     func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
-	"bucket":  func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.GCRA(l) },
-	"fixed":   func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-	"counter": func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) },
+	"":        as(algorithm.SlidingLog),
+	"log":     as(algorithm.SlidingLog),
+	"bucket":  as(algorithm.GCRA),
+	"fixed":   as(algorithm.FixedWindow),
+	"counter": as(algorithm.SlidingWindowCounter),
 }
 
-// windowless has the algorithms whose Max is units alone.
-var windowless = map[string]func(name string, most int64) ratelimit.Algorithm{
-	"week": func(name string, most int64) ratelimit.Algorithm {
-		return algorithm.Weekly(name, most, 1)
+func as[A ratelimit.Algorithm](
+	f func(ratelimit.Limit) A,
+) func(ratelimit.Limit) ratelimit.Algorithm {
+	return func(l ratelimit.Limit) ratelimit.Algorithm { return f(l) }
+}
+
+// windowless has the algorithms whose Max is units alone. They do not use the Window of the limit.
+var windowless = map[string]func(ratelimit.Limit) ratelimit.Algorithm{
+	"week": func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.Weekly(l.Name, l.Max, time.Monday)
 	},
-	"month":     func(name string, most int64) ratelimit.Algorithm { return algorithm.Monthly(name, most) },
-	"quarter":   func(name string, most int64) ratelimit.Algorithm { return algorithm.Quarterly(name, most) },
-	"in-flight": func(name string, most int64) ratelimit.Algorithm { return algorithm.InFlight(name, most) },
+	"month": func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.Monthly(l.Name, l.Max)
+	},
+	"quarter": func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.Quarterly(l.Name, l.Max)
+	},
+	"in-flight": func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.InFlight(l.Name, l.Max)
+	},
 }
 
 // A ConfigError is what is wrong in the configuration of a [Handler]. It wraps
@@ -88,26 +101,26 @@ func (l Limit) algorithm() (ratelimit.Algorithm, error) {
 	if l.Name == "" {
 		return nil, l.wrong("name", "a limit needs a name")
 	}
-	var a ratelimit.Algorithm
-	if ofWindow, ok := counting[l.Algorithm]; ok {
-		var limit ratelimit.Limit
+	var limit ratelimit.Limit
+	newOf, ok := counting[l.Algorithm]
+	if ok {
 		err := limit.UnmarshalText([]byte(l.Max))
 		if err != nil || limit.Name != "" {
-			return nil, l.wrong("max", "%q is not units in a window, such as 100/1m or 5000/d", l.Max)
+			return nil, l.wrong("max", "%q is not units in a window, such as 100/1m or 5000/d",
+				l.Max)
 		}
-		limit.Name = l.Name
-		a = ofWindow(limit)
-	} else if ofUnits, ok := windowless[l.Algorithm]; ok {
-		most, err := strconv.ParseInt(l.Max, 10, 64)
-		if err != nil {
-			return nil, l.wrong("max", "%q is not a number of units, which %s needs, without a window",
-				l.Max, l.Algorithm)
+	} else if newOf, ok = windowless[l.Algorithm]; ok {
+		var err error
+		if limit.Max, err = strconv.ParseInt(l.Max, 10, 64); err != nil {
+			return nil, l.wrong("max", "%q is not a number of units, which %s needs, without "+
+				"a window", l.Max, l.Algorithm)
 		}
-		a = ofUnits(l.Name, most)
 	} else {
 		return nil, l.wrong("algorithm", "%q is not one of log, bucket, fixed, counter, week, "+
 			"month, quarter and in-flight", l.Algorithm)
 	}
+	limit.Name = l.Name
+	a := newOf(limit)
 	if err := a.Validate(); err != nil {
 		return nil, &ConfigError{l.Name, "max", err}
 	}

@@ -53,9 +53,22 @@ func newServer(t testing.TB) *server {
 func (s *server) adapt(site string, options ...string) []byte {
 	s.Helper()
 	_, port, _ := net.SplitHostPort(s.addr)
-	return adapt(s, fmt.Sprintf("{\nadmin off\npersist_config off\nauto_https off\n"+
-		"log {\noutput file %s {\nroll_disabled\n}\n}\n%s\n}\nhttp://:%s {\nbind 127.0.0.1\n%s\n}\n",
-		s.log, strings.Join(options, "\n"), port, site))
+	return adapt(s, fmt.Sprintf(`{
+	admin off
+	persist_config off
+	auto_https off
+	log {
+		output file %s {
+			roll_disabled
+		}
+	}
+	%s
+}
+http://:%s {
+	bind 127.0.0.1
+	%s
+}
+`, s.log, strings.Join(options, "\n"), port, site))
 }
 
 func adapt(t testing.TB, file string) []byte {
