@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/driver"
 )
 
 // decisions counts for the process, since each configuration has a registry of its own. Its name
@@ -56,20 +55,17 @@ func newCounters(limit string, inFlight bool) *counters {
 	return c
 }
 
-// count counts an observation of a limiter with one limit. Renewals and settlements do not count.
-func (c *counters) count(o *ratelimit.Observation) {
-	if o.Op != driver.OpTake && (o.Op != driver.OpHold || o.N == 0) {
-		return
-	}
-	res := &o.Results[0]
+// decided counts the result of the limit for a request that all its limits admit, or not.
+func (c *counters) decided(res *ratelimit.Result, admitted bool) {
 	outcome := outcomeAdmitted
 	switch {
-	case o.Err != nil:
-		outcome = outcomeError
 	case !res.Allowed:
 		outcome = outcomeRefused
-	case !o.Admitted:
+	case !admitted:
 		outcome = outcomeRefusedByOther
 	}
 	c[outcome][min(res.Source, ratelimit.SourceLease)]().Inc()
 }
+
+// failed counts a request that was not decided.
+func (c *counters) failed() { c[outcomeError][ratelimit.SourceStore]().Inc() }

@@ -116,3 +116,31 @@ metrics /metrics`
 	s.get("/api")
 	counted("few", "take", "refused", 3)
 }
+
+// TestMetricsOfSome: a limit that does not apply to a request counts nothing, and the others count
+// for themselves.
+func TestMetricsOfSome(t *testing.T) {
+	s := newServer(t)
+	decisions.Reset()
+	s.load(`
+limits /api {
+	limit free 9/1h {
+		units {query.units}
+	}
+	limit few 1/1h
+}
+metrics /metrics`)
+	s.get("/api?units=0")
+	s.get("/api?units=0")
+	text := s.get("/metrics").text
+	for _, outcome := range []string{"admitted", "refused"} {
+		line := fmt.Sprintf(`{ratelimit_limit="few",ratelimit_op="take",ratelimit_outcome=%q,`+
+			`ratelimit_source="store"} 1`+"\n", outcome)
+		if !strings.Contains(text, line) {
+			t.Errorf("there is no %s in\n%s", line, text)
+		}
+	}
+	if strings.Contains(text, `"free"`) {
+		t.Errorf("the limit that does not apply has counted:\n%s", text)
+	}
+}
