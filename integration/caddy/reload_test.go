@@ -25,8 +25,8 @@ const (
 
 // TestReloads: while clients make requests and Caddy loads another configuration several times a
 // second, two limits on a server and one in memory admit exactly what they should, and no request
-// fails. An admitted request counts where Caddy forwards it to: a reload breaks off connections that
-// Caddy has not accepted, whose requests are made again.
+// fails. An admitted request counts where Caddy forwards it to, since a reload breaks off
+// connections that Caddy has not accepted.
 func TestReloads(t *testing.T) {
 	t.Parallel()
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -117,8 +117,8 @@ http://localhost:8080 {
 				t.Errorf("%d answers of %s", n, what)
 			}
 		}
-		servers.Measured("Caddy: exact over %d reloads, requests admitted under %d configurations, "+
-			"%d connections broken off", reloads.Load(), configurations, broken.Load())
+		servers.Measured("Caddy: exact over %d reloads, requests admitted under %d "+
+			"configurations, %d connections broken off", reloads.Load(), configurations, broken.Load())
 	})
 }
 
