@@ -118,7 +118,8 @@ http://localhost:8080 {
 			}
 		}
 		servers.Measured("Caddy: exact over %d reloads, requests admitted under %d "+
-			"configurations, %d connections broken off", reloads.Load(), configurations, broken.Load())
+			"configurations, %d connections broken off", reloads.Load(), configurations,
+			broken.Load())
 	})
 }
 
