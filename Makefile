@@ -12,8 +12,20 @@ SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Byte
 	Command/admitted/limit=100$$|Load/10k-keys/callers=64|Load/hot-key|Load/refused-key|$\
 	Linger/processes=[0-9]+/rate=5000
 
-# ALONE are the packages whose tests mostly have one goroutine. They run without the race detector.
-ALONE = ./algorithm ./backend/sqlite ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
+# ALONE are the packages whose tests mostly have one goroutine, or break a store that stands for
+# others. They run without the race detector.
+ALONE = ./algorithm ./backend/sqlite ./conformance ./internal/testkit/budgetmodel \
+	./internal/testkit/exhaustive
+
+# MANYKEYS is the case of the suite that makes most calls. It runs without the race detector, too.
+MANYKEYS = Conformance$$/identity$$/many-keys$$|Conformance$$/./identity$$/many-keys$$
+
+# SOLO are packages with that case, or with files that have the build tag !race, whose tests are
+# SOLOTESTS.
+SOLO = ./layer ./backend/internal/denycache ./backend/memory ./backend/transactional \
+	./conformance/linear
+SOLOTESTS = $(shell sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' \
+	$$(grep -l '^//go:build !race' $(SOLO:=/*_test.go)) | paste -sd'|')
 
 # The pattern "work" names the packages of the modules in go.work, which are published. These other
 # modules replace them by their folders, and each is a workspace of its own, so that its versions do
@@ -58,11 +70,13 @@ test-all: ## Run the tests at full depth, in some hours
 .PHONY: unit
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
-	@GOGC=400 $(GO) test $(TESTFLAGS) ./conformance ./cmd/ratelimit/command ./layer \
+	@GOGC=400 $(GO) test $(TESTFLAGS) $(if $(RATELIMIT_FULL),,-skip '$(MANYKEYS)') \
+		./cmd/ratelimit/command ./layer \
 		$$($(GO) list work | grep -vxF "$$($(GO) list $(ALONE))")
+	@GOGC=400 $(GO) test $(TESTFLAGS) -run '^Test(Naive|Remote)Passes$$' ./conformance
 	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) $(ALONE)
-	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) -run '^TestLeased' ./layer # its models
-	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./connect ./faultproxy ./metrics
+	@GOGC=400 $(GO) test $(filter-out -race,$(TESTFLAGS)) \
+		-run '^($(SOLOTESTS))$$|$(MANYKEYS)' $(SOLO)
 
 .PHONY: unit-386
 unit-386: ## Run them for 32 bits, on an x86 processor

@@ -15,6 +15,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // waits are calls of WaitN on one key that begin one after another.
@@ -584,11 +585,11 @@ func randomWaits(rng *rand.Rand, most int64) []*modelWait {
 	return waits
 }
 
-// TestWaitModel compares 10,000 random histories with a simple model: when and how each call ends,
+// TestWaitModel compares random histories with a simple model: when and how each call ends,
 // and how often the store is called. Calls begin at random, and some end by cancellation or by
 // their deadline.
 func TestWaitModel(t *testing.T) {
-	const histories = 10_000
+	histories := depth.Of[uint64](2000, 10_000)
 	outcomes := make(map[string]int)
 	for seed := uint64(0); seed < histories; seed += 500 {
 		synctest.Test(t, func(t *testing.T) {
@@ -602,7 +603,7 @@ func TestWaitModel(t *testing.T) {
 	}
 	t.Log(outcomes)
 	for _, what := range []string{waitAdmitted, waitTooLate, waitCanceled} {
-		if outcomes[what] < histories/10 {
+		if outcomes[what] < int(histories)/10 {
 			t.Errorf("%d calls end by %s: too few to prove anything", outcomes[what], what)
 		}
 	}

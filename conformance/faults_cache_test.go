@@ -222,5 +222,6 @@ var cacheFaults = []fault{
 
 // TestSoundCache checks that the suite accepts a store with a correct cache.
 func TestSoundCache(t *testing.T) {
+	t.Parallel() // some cases wait
 	Run(t, newReference(caching(cacheFault{})), &Options{Except: slow()})
 }

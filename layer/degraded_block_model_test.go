@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -29,7 +30,7 @@ func later(a, b time.Time) time.Time {
 // TestDegradedBlockModel compares blocks that two processes set, lift and ask for, in outages that
 // each has for itself, with a model.
 func TestDegradedBlockModel(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range depth.Of[uint64](10, 400) {
 		synctest.Test(t, func(t *testing.T) {
 			const processes, keys, steps = 2, 2, 300
 			r := rand.New(rand.NewPCG(seed, 1))

@@ -16,6 +16,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -497,7 +498,7 @@ func TestDegradedClose(t *testing.T) {
 // TestDegradedBound: in no window around outages more is admitted than the limit and the shares of
 // all processes.
 func TestDegradedBound(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range depth.Of[uint64](6, 200) {
 		synctest.Test(t, func(t *testing.T) {
 			const instances, limit, window = 3, 30, 10 * time.Second
 			a := algorithm.SlidingLog(driver.Limit{Max: limit, Window: window})

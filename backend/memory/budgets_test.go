@@ -15,7 +15,7 @@ import (
 // TestBudgetHistories: after random claims and reservations of three clients, while units leave
 // their windows and holds time out, the store holds what the model does.
 func TestBudgetHistories(t *testing.T) {
-	for seed := range depth.Of[uint64](100, 20_000) {
+	for seed := range depth.Of[uint64](40, 20_000) {
 		synctest.Test(t, func(t *testing.T) {
 			store, err := memorystore.New(nil)
 			if err != nil {
