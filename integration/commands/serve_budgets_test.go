@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestServeBudgets has two processes share budgets on each server and cluster.
@@ -133,7 +134,8 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 // nothingLeft settles what many requests hold on one key beside a block of a day. Only what is open
 // stays on the server.
 func nothingLeft(t *testing.T, bin, url string) {
-	const pairs, workers, open = 2000, 8, 7
+	const workers, open = 8, 7
+	pairs := depth.Of(400, 2000)
 	prefix := fmt.Sprintf("left%d:", servers.FreshNumber())
 	d := daemon.Start(t, bin, "--store="+url+"&prefix="+prefix, "--on-failure=closed",
 		"--limit=tokens=1000000/1s", "--in-flight=calls=100/1h", "--block=blocked=24h")

@@ -23,6 +23,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // Clients as programs wrap them for metrics and tracing.
@@ -162,7 +163,8 @@ func TestSharded(t *testing.T) {
 
 // decides makes demands alone and at once, and counts what is admitted.
 func (store shardedStore) decides(t *testing.T, addrs []string) {
-	const callers, keys, limit = 64, 20, 40
+	const keys, limit = 20, 20
+	callers := depth.Of(32, 64)
 	h := newHoldup()
 	s := store.open(t, clients.Dialing{Addrs: addrs, Dial: h.dial}, &serverstore.Options{
 		Prefix: servers.UniquePrefix(), Timeout: clients.Patient,
@@ -211,7 +213,7 @@ func (store shardedStore) decides(t *testing.T, addrs []string) {
 		}
 	}
 	several()
-	if n := h.crossed.Load(); store.plain && n > 2+callers/8+1 || !store.plain && n > 0 {
+	if n := h.crossed.Load(); store.plain && n > int64(2+callers/8+1) || !store.plain && n > 0 {
 		t.Errorf("the server refused %d scripts", n)
 	}
 }
