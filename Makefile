@@ -35,8 +35,8 @@ OUTSIDE = integration benchmarks examples caddylimit
 # RELEASED compiles as a release does, so that tools share what that compiles.
 RELEASED = CGO_ENABLED=0 GOFLAGS=-trimpath
 
-# At the end of a process package leak waits for goroutines, so the race detector need not wait for a
-# second.
+# At the end of a process package leak waits for goroutines, so the race detector need not wait
+# for a second.
 export GORACE ?= atexit_sleep_ms=50
 
 export RATELIMIT_BEGAN := $(shell date +%s)
@@ -66,6 +66,7 @@ test-rest: ## Run the tests on other versions, and of the image, which CI runs t
 .PHONY: test-all
 test-all: ## Run the tests at full depth, in some hours
 	@RATELIMIT_FULL=1 $(MAKE) --no-print-directory unit
+	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) ./conformance
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh usual $(TESTFLAGS) -timeout=3h
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh rest $(TESTFLAGS) -timeout=3h
 	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
