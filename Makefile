@@ -105,6 +105,11 @@ lint: ## Lint all modules, and check that backend/valkey is the twin of backend/
 twins: ## Write backend/valkey from backend/rueidis, its twin
 	scripts/twins.sh write
 
+.PHONY: conduct
+conduct: ## Test that all adapters have the same conduct
+	$(GO) test $(TESTFLAGS) -run '^TestConduct$$' ./httplimit ./grpclimit ./connectlimit/... ./mcplimit
+	for module in examples caddylimit; do $(GO) -C $$module test $(TESTFLAGS) -run '^TestConduct$$' ./... || exit; done
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (150000x, a number of inputs)
 	scripts/fuzz.sh $(FUZZTIME)
