@@ -40,7 +40,7 @@ func reserve(
 	t.Helper()
 	r, err := l.Reserve(t.Context(), "k", n)
 	if err != nil || !r.Allowed() || r.Result().Source != source {
-		t.Fatalf("%+v, %v; want %d units from %v", r, err, n, source)
+		t.Fatalf("%+v, %v; want %d units from %v", r.Result(), err, n, source)
 	}
 	return r
 }
@@ -158,36 +158,51 @@ func TestDegradedPlacesHolds(t *testing.T) {
 }
 
 // TestDegradedReleasesAtOnce: calls that began in an outage are free as soon as they are released
-// after it.
+// after it, or a fifth of a second later if the store is being told of them.
 func TestDegradedReleasesAtOnce(t *testing.T) {
-	for _, placed := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newOutage(t)
-			s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1})
-			calls, err := ratelimit.New(s,
-				algorithm.InFlight("calls", 5).WithTimeout(10*time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
-			store.mode.Store(gone)
-			var open []*ratelimit.Reservation
-			for range 4 {
-				open = append(open, reserve(t, calls, 1, driver.SourceLocal))
-			}
-			time.Sleep(2 * time.Second)
-			store.mode.Store(up)
-			if placed {
-				time.Sleep(time.Second)
-				if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
-					t.Errorf("%+v, %v; want the store to have the calls", res, err)
+	const telling = 200 * time.Millisecond // between two rounds in which the store is told
+	for _, c := range []struct {
+		name        string
+		lasts, told time.Duration // the outage, and the pause after it
+		freed       time.Duration
+	}{
+		{"before the store is told", 2*time.Second - telling/2, 0, 0},
+		{"while the store is told", 2 * time.Second, 0, telling},
+		{"when the store was told", 2 * time.Second, time.Second, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newOutage(t)
+				s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1})
+				calls, err := ratelimit.New(s,
+					algorithm.InFlight("calls", 5).WithTimeout(10*time.Minute))
+				if err != nil {
+					t.Fatal(err)
 				}
-			}
-			for _, r := range open {
-				if err := r.Cancel(t.Context()); err != nil {
-					t.Error(err)
+				store.mode.Store(gone)
+				var open []*ratelimit.Reservation
+				for range 4 {
+					open = append(open, reserve(t, calls, 1, driver.SourceLocal))
 				}
-			}
-			reserve(t, calls, 5, driver.SourceStore)
+				time.Sleep(c.lasts)
+				store.mode.Store(up)
+				if c.told > 0 {
+					time.Sleep(c.told)
+					if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+						t.Errorf("%+v, %v; want the store to have the calls", res, err)
+					}
+				}
+				for _, r := range open {
+					if err := r.Cancel(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				if c.freed > 0 {
+					time.Sleep(c.freed)
+					synctest.Wait()
+				}
+				reserve(t, calls, 5, driver.SourceStore)
+			})
 		})
 	}
 }
