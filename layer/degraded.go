@@ -147,8 +147,9 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if s.ledger.isPending(d) && driver.CheckTake(ctx, d) == nil {
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
-		err := s.decideLocally(ds[:], out[:], errPendingHold)
-		return out[0], err
+		if err := s.decideLocally(ds[:], out[:], errPendingHold); err != errTold {
+			return out[0], err
+		}
 	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTake(ctx, d) == nil {
 		if err := s.recorder.recordBefore(ctx, d); err != nil {
@@ -174,7 +175,9 @@ func (s *Degraded) TakeAll(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if slices.ContainsFunc(ds, s.ledger.isPending) && driver.CheckTakeAll(ctx, ds, out) == nil {
-		return s.takePending(ctx, ds, out)
+		if err := s.takePending(ctx, ds, out); err != errTold {
+			return err
+		}
 	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTakeAll(ctx, ds, out) == nil {
 		for i := range ds {
@@ -201,7 +204,8 @@ func (s *Degraded) TakeAll(
 }
 
 // takePending decides ds, some of which ask about pending holds. The store inside settles and
-// renews the others: that comes first, since it may fail.
+// renews the others: that comes first, since it may fail. The error is errTold, and nothing was
+// asked, if meanwhile none is pending.
 func (s *Degraded) takePending(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
@@ -224,7 +228,11 @@ func (s *Degraded) takePending(
 		}
 	}
 	if n < len(ds) {
-		if err := s.decideLocally(local, results[n:], errPendingHold); err != nil {
+		err := s.decideLocally(local, results[n:], errPendingHold)
+		if err == errTold {
+			err = s.TakeAll(ctx, local, results[n:])
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -264,6 +272,9 @@ func (s *Degraded) decideLocally(
 	ds []driver.Demand, out []driver.Result, cause error,
 ) error {
 	if err := s.ledger.take(ds, out, cause); err != nil {
+		if err == errTold {
+			return err
+		}
 		s.undecided.Add(1)
 		return fmt.Errorf("%w; no decision from memory either: %w", cause, err)
 	}

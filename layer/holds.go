@@ -229,15 +229,16 @@ func (l *ledger) beginHold(h *pendingHold) (d driver.Demand, needsRoom, ok bool)
 }
 
 // finishHold ends an attempt: d about h ended with res, unless it was not sent or the outcome is
-// unknown. It reports whether the store is known to hold units of h.
+// unknown. It reports whether the store is known to hold units of h, and whether to make another one
+// at once, since h was settled during this one.
 func (l *ledger) finishHold(
 	h *pendingHold, d driver.Demand, res driver.Result, result outcome,
-) (stored bool) {
+) (stored, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.asking = false
 	if l.holdLocked(h.demand) != h {
-		return false // reset meanwhile
+		return false, false // reset meanwhile
 	}
 	isOpen, done, lost := h.used == open, false, false
 	switch {
@@ -271,8 +272,9 @@ func (l *ledger) finishHold(
 		l.become(h)
 	default:
 		l.fallDueLocked(h)
+		again = !isOpen && d.Op == driver.OpHold && result == settled
 	}
-	return h.stored > 0
+	return h.stored > 0, again
 }
 
 // expireHolds removes some pending holds that are no longer remembered.

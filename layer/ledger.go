@@ -102,6 +102,8 @@ var (
 	// errPendingHold is why the store inside does not decide about a pending hold.
 	errPendingHold = fmt.Errorf("%w: the store does not know yet what was decided locally",
 		driver.ErrUnavailable)
+	// errTold means that the hold is no longer pending, so the store inside decides after all.
+	errTold = errors.New("the store has been told of the hold")
 
 	errOverShare = fmt.Errorf("%w: more units than this process's share", driver.ErrCapacity)
 	errNoRoom    = fmt.Errorf("%w: too many keys", driver.ErrCapacity)
@@ -120,7 +122,7 @@ func (l *ledger) askLocal(d driver.Demand) (driver.Result, error) {
 }
 
 // take decides ds locally. What it admits becomes debts and pending holds. cause is why the store
-// inside did not decide.
+// inside did not decide. If that is errPendingHold, and none of ds has one, the error is errTold.
 func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) error {
 	scaled := make([]driver.Demand, len(ds))
 	for i, d := range ds {
@@ -141,6 +143,10 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	pending := func(d driver.Demand) bool { return l.holdLocked(d) != nil }
+	if cause == errPendingHold && !slices.ContainsFunc(ds, pending) {
+		return errTold
+	}
 	if !l.hasRoomLocked(ds) || slices.ContainsFunc(ds, l.mayBeBlockedLocked) {
 		return errNoRoom
 	}

@@ -200,9 +200,13 @@ func (r *recorder) tell(h *pendingHold, now *round) (err error) {
 	if err == nil && d.Op == driver.OpSettle {
 		r.recorded.Add(res.Units)
 	}
-	if r.ledger.finishHold(h, d, res, result) && full {
+	stored, again := r.ledger.finishHold(h, d, res, result)
+	if stored && full {
 		d.N = 0 // renews what it holds of the units
 		_, _, err = r.send(ctx, d)
+	}
+	if again && err == nil {
+		return r.tell(h, now)
 	}
 	return err
 }
