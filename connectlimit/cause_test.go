@@ -24,7 +24,9 @@ func TestCause(t *testing.T) {
 		"unattributed":  {err: broken, want: broken},
 	} {
 		limit := connectlimit.ServerInterceptor(
-			func(context.Context, string, any) ([]ratelimit.Claim, error) { return c.claims, c.err })
+			func(context.Context, string, any) ([]ratelimit.Claim, error) {
+				return c.claims, c.err
+			})
 		err := limit(nil)(t.Context(), specOf(connect.StreamTypeUnary), nil)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want one that wraps %v", name, err, c.want)

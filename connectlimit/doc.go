@@ -29,8 +29,9 @@
 //
 // The answer of a Connect server to a unary call has the status of HTTP that belongs to its code,
 // such as 429, and with a refusal Retry-After and the fields of
-// [github.com/truewindow/ratelimit/httplimit/headers]. No caller gets a key or the text of an error;
-// an outer interceptor finds the error of a call that was not decided by errors.Unwrap, to log it.
+// [github.com/truewindow/ratelimit/httplimit/headers]. No caller gets a key or the text of an
+// error; an outer interceptor finds the error of a call that was not decided by errors.Unwrap, to
+// log it.
 //
 // Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are held until the call or
 // the stream ends, even if it panics. Health checks and reflection are not limited; see

@@ -35,8 +35,8 @@ func (e *localError) Error() string { return e.err.Error() }
 // Unwrap returns the error of package connect.
 func (e *localError) Unwrap() error { return e.err }
 
-// refused returns the error of a call that is refused, but for one whose context has ended. cause is
-// why it was not decided, or nil.
+// refused returns the error of a call that is refused, but for one whose context has ended. cause
+// is why it was not decided, or nil.
 func (e *interceptor) refused(r edge.Refusal, cause error) error {
 	s := r.Status(e.jitter)
 	if s.Reason != "" && e.side == client {

@@ -25,7 +25,9 @@ func TestCause(t *testing.T) {
 		"unattributed":  {err: broken, want: broken},
 	} {
 		limit := grpclimit.UnaryServerInterceptor(
-			func(context.Context, string, any) ([]ratelimit.Claim, error) { return c.claims, c.err })
+			func(context.Context, string, any) ([]ratelimit.Claim, error) {
+				return c.claims, c.err
+			})
 		_, err := limit(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.A/B"}, nil)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want one that wraps %v", name, err, c.want)

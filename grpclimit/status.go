@@ -68,8 +68,8 @@ func (e *callError) Is(target error) bool { return errors.Is(e.status.Err(), tar
 // Unwrap returns why the call was not decided.
 func (e *callError) Unwrap() error { return e.cause }
 
-// refused returns the error of a call that is refused, but for one whose context has ended. cause is
-// why it was not decided, or nil.
+// refused returns the error of a call that is refused, but for one whose context has ended. cause
+// is why it was not decided, or nil.
 func (e *interceptor) refused(r edge.Refusal, cause error) error {
 	s := r.Status(e.jitter)
 	var details []protoadapt.MessageV1

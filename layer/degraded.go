@@ -2,6 +2,7 @@ package layer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -147,7 +148,8 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if s.ledger.isPending(d) && driver.CheckTake(ctx, d) == nil {
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
-		if err := s.decideLocally(ds[:], out[:], errPendingHold); err != errTold {
+		err := s.decideLocally(ds[:], out[:], errPendingHold)
+		if !errors.Is(err, errTold) {
 			return out[0], err
 		}
 	}
@@ -175,7 +177,7 @@ func (s *Degraded) TakeAll(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if slices.ContainsFunc(ds, s.ledger.isPending) && driver.CheckTakeAll(ctx, ds, out) == nil {
-		if err := s.takePending(ctx, ds, out); err != errTold {
+		if err := s.takePending(ctx, ds, out); !errors.Is(err, errTold) {
 			return err
 		}
 	}
@@ -229,7 +231,7 @@ func (s *Degraded) takePending(
 	}
 	if n < len(ds) {
 		err := s.decideLocally(local, results[n:], errPendingHold)
-		if err == errTold {
+		if errors.Is(err, errTold) {
 			err = s.TakeAll(ctx, local, results[n:])
 		}
 		if err != nil {
@@ -272,7 +274,7 @@ func (s *Degraded) decideLocally(
 	ds []driver.Demand, out []driver.Result, cause error,
 ) error {
 	if err := s.ledger.take(ds, out, cause); err != nil {
-		if err == errTold {
+		if errors.Is(err, errTold) {
 			return err
 		}
 		s.undecided.Add(1)

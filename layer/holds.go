@@ -229,8 +229,8 @@ func (l *ledger) beginHold(h *pendingHold) (d driver.Demand, needsRoom, ok bool)
 }
 
 // finishHold ends an attempt: d about h ended with res, unless it was not sent or the outcome is
-// unknown. It reports whether the store is known to hold units of h, and whether to make another one
-// at once, since h was settled during this one.
+// unknown. It reports whether the store is known to hold units of h, and whether to make another
+// attempt at once, since h was settled during this one.
 func (l *ledger) finishHold(
 	h *pendingHold, d driver.Demand, res driver.Result, result outcome,
 ) (stored, again bool) {

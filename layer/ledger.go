@@ -144,7 +144,7 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) erro
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pending := func(d driver.Demand) bool { return l.holdLocked(d) != nil }
-	if cause == errPendingHold && !slices.ContainsFunc(ds, pending) {
+	if errors.Is(cause, errPendingHold) && !slices.ContainsFunc(ds, pending) {
 		return errTold
 	}
 	if !l.hasRoomLocked(ds) || slices.ContainsFunc(ds, l.mayBeBlockedLocked) {

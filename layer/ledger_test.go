@@ -174,7 +174,8 @@ func TestKeyBytesOfHolds(t *testing.T) {
 	l := newLedger(local, 1, 9)
 	d := driver.Demand{Key: "key", Op: driver.OpHold, N: 1, ID: 7,
 		Algorithm: algorithm.Budget(algorithm.SlidingLog(driver.PerMinute("budget", 9)))}
-	if err := l.take([]driver.Demand{d}, make([]driver.Result, 1), driver.ErrUnavailable); err != nil {
+	ds, out := []driver.Demand{d}, make([]driver.Result, 1)
+	if err := l.take(ds, out, driver.ErrUnavailable); err != nil {
 		t.Fatal(err)
 	}
 	if l.held.Load() != 1 || l.keyBytes != 2*len(d.Key) {

@@ -35,8 +35,8 @@ type Refused struct {
 	RetryAfterSeconds int64 `json:"retryAfterSeconds,omitempty"`
 }
 
-// refused returns the answer to a request that is not passed on. cause is why it was not decided, or
-// nil.
+// refused returns the answer to a request that is not passed on. cause is why it was not decided,
+// or nil.
 func (l *limits) refused(
 	method string, req mcp.Request, r edge.Refusal, cause error,
 ) (mcp.Result, error) {
@@ -74,9 +74,11 @@ func (l *limits) refused(
 	return nil, &jsonrpc.Error{Code: code, Message: text, Data: data}
 }
 
-// newResult returns an empty result of a call of a tool. From the version 2026-07-28 of the protocol
-// on, results say that they are complete. The SDK sets this below its middlewares only, and exports
-// no field for it.
+// complete is a result that says so, which those of the protocol from 2026-07-28 on must. The SDK
+// sets this below its middlewares only, and exports no field for it.
+const complete = `{"content":[],"resultType":"complete"}`
+
+// newResult returns an empty result of a call of a tool.
 func newResult(req mcp.Request) *mcp.CallToolResult {
 	res := new(mcp.CallToolResult)
 	session, ok := req.GetSession().(*mcp.ServerSession)
@@ -84,7 +86,7 @@ func newResult(req mcp.Request) *mcp.CallToolResult {
 		return res
 	}
 	if init := session.InitializeParams(); init == nil || init.ProtocolVersion >= "2026-07-28" {
-		if err := json.Unmarshal([]byte(`{"content":[],"resultType":"complete"}`), res); err != nil {
+		if err := json.Unmarshal([]byte(complete), res); err != nil {
 			return new(mcp.CallToolResult)
 		}
 	}

@@ -37,7 +37,8 @@ func TestWait(t *testing.T) {
 		{time.Hour, 3600, "Rate limit exceeded: calls. Wait 3600 seconds, then try again."},
 	} {
 		clock := limittest.NewClock()
-		limiter := limittest.NewLimiter(t, limittest.NewStore(t, clock), ratelimit.PerHour("calls", 1))
+		store := limittest.NewStore(t, clock)
+		limiter := limittest.NewLimiter(t, store, ratelimit.PerHour("calls", 1))
 		claim := ratelimit.Claim{Limiter: limiter, Key: "k", N: 1}
 		server := newServer(func(context.Context) error { return nil })
 		server.AddReceivingMiddleware(mcplimit.Middleware(func(
@@ -98,7 +99,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestResultType: a refused call of a tool has the fields that its version of the protocol asks for.
+// TestResultType: a refused call of a tool has the fields that its version of the protocol demands.
 func TestResultType(t *testing.T) {
 	limiter := limittest.NewLimiter(t, limittest.NewStore(t, nil), ratelimit.PerHour("hour", 1))
 	server := newServer(func(context.Context) error { return nil })
@@ -110,8 +111,9 @@ func TestResultType(t *testing.T) {
 	defer listening.Close()
 	for i, version := range []string{"2026-07-28", "2026-07-28", "2025-06-18"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, listening.URL,
-			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work",`+
-				`"arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"`+version+`",`+
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+
+				`{"name":"work","arguments":{},"_meta":{`+
+				`"io.modelcontextprotocol/protocolVersion":"`+version+`",`+
 				`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"v1"},`+
 				`"io.modelcontextprotocol/clientCapabilities":{}}}}`))
 		if err != nil {
