@@ -20,9 +20,11 @@ var client = clientip.FromContext(func(ctx context.Context) string {
 // since a client has all addresses of one.
 var addresses = map[string]keyPart{
 	"{http.vars." + caddyhttp.ClientIPVarKey + "}": clientKey,
-	"{http.request.remote.host}": func(r *http.Request, _ *caddy.Replacer) (string, error) {
-		return clientip.RemoteAddr(r)
-	},
+	"{client_ip}":                clientKey, // which a Caddyfile writes in full
+	"{http.request.remote.host}": remoteKey,
+	"{remote_host}":              remoteKey,
 }
 
 func clientKey(r *http.Request, _ *caddy.Replacer) (string, error) { return client.Key(r) }
+
+func remoteKey(r *http.Request, _ *caddy.Replacer) (string, error) { return clientip.RemoteAddr(r) }

@@ -33,7 +33,7 @@ func init() {
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive
 	if d.NextArg() {
-		return d.ArgErr()
+		return d.Errf("write the limits in a block, such as %s { limit api 100/1m }", directive)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		switch name := d.Val(); name {
@@ -106,6 +106,9 @@ func one(d *caddyfile.Dispenser, option *string) error {
 	}
 	if !d.Args(option) || d.NextArg() {
 		return d.ArgErr()
+	}
+	if *option == "" {
+		return d.Errf("%s is empty", name)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestConduct(t *testing.T) {
 	adaptertest.Run(t, adaptertest.HTTP(func(
 		t testing.TB, limit func(http.Handler) http.Handler, work func(context.Context) error,
 	) string {
-		h := &Handler{limited: limit(http.HandlerFunc(pass))}
+		h := &Handler{limited: limit(http.HandlerFunc(pass)), store: new(store)}
 		next := caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
 			if err := work(r.Context()); err != nil {
 				return caddyhttp.Error(adaptertest.StatusFailed, err)

@@ -57,7 +57,9 @@ func validate(t testing.TB, config []byte) {
 // TestWrongCaddyfiles: an error says what is wrong, and in which line.
 func TestWrongCaddyfiles(t *testing.T) {
 	for _, tt := range []struct{ options, want string }{
-		{"", "limits: limit: there is none"},
+		{"", "limits: limit: write at least one, such as limit api 100/1m"},
+		{"store \"\"\nlimit a 10/1m", "store is empty"},
+		{"limit a 10/1m {\nunits \"\"\n}", "units is empty"},
 		{"rate 10/1s", "rate of limits is not one of store, limit, on_failure and handle_errors"},
 		{"limit a", "write limit <name> <max>, such as limit api 100/1m"},
 		{"limit a 10/1m log", "write limit <name> <max>, such as limit api 100/1m"},
@@ -65,8 +67,9 @@ func TestWrongCaddyfiles(t *testing.T) {
 			"100/1m or 5000/d"},
 		{"limit a b=10/1m", `limits: limit a: max: "b=10/1m" is not units in a window`},
 		{"limit a 0/1m", `limits: limit a: max: "0/1m" is not units in a window`},
+		{"limit \"a b\" 10/1m", "limits: limit a b: name: "},
 		{"limit a 10", `limits: limit a: max: "10" is not units in a window`},
-		{"limit ä 10/1m", "limits: limit ä: max: "},
+		{"limit ä 10/1m", "limits: limit ä: name: "},
 		{"limit a 10/1m\nlimit a 10/1m", "limits: limit a: name: two limits of one handler " +
 			"have it"},
 		{"limit a 10/1m {\nalgorithm sliding\n}", `limits: limit a: algorithm: "sliding" is not ` +
@@ -105,7 +108,10 @@ func TestWrongConfigs(t *testing.T) {
 		handler Handler
 		want    string
 	}{
-		{Handler{}, "limits: limit: there is none"},
+		{Handler{}, "limits: limit: write at least one"},
+		{Handler{Limits: limits, Store: "redis://:{" + secret + "}@host"},
+			"limits: store: a placeholder is empty or unknown"},
+		{Handler{Limits: limits, Store: secret}, "limits: store: it is not memory or a URL"},
 		{Handler{Limits: []Limit{{Max: "1/1h"}}}, "limits: name: a limit needs a name"},
 		{Handler{Limits: []Limit{{Name: "a"}}}, "limits: limit a: max: "},
 		{Handler{Limits: limits, OnFailure: "no"}, "limits: on_failure: "},

@@ -72,7 +72,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	url := h.Store
 	if url == "" {
-		url = "memory"
+		url = defaultStore
 	}
 	store, release, err := openStore(ctx, url, h.logger)
 	if err != nil {
@@ -102,7 +102,8 @@ func (h *Handler) check() error {
 			Err: fmt.Errorf("%q is neither open nor closed", h.OnFailure)}
 	}
 	if len(h.Limits) == 0 {
-		return &ConfigError{Field: "limit", Err: errors.New("there is none")}
+		return &ConfigError{Field: "limit", Err: errors.New("write at least one, such as " +
+			"limit api 100/1m")}
 	}
 	names := make(map[string]bool)
 	for _, l := range h.Limits {
@@ -185,6 +186,8 @@ func (h *Handler) claims(r *http.Request) ([]ratelimit.Claim, error) {
 
 // ServeHTTP limits a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	h.store.begin()
+	defer h.store.end()
 	c := &call{ResponseWriter: w, handler: h, request: r, next: next}
 	h.limited.ServeHTTP(c, r)
 	return c.err
@@ -218,6 +221,7 @@ func refuse(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
 		httplimit.Refuse(w, d)
 		return
 	}
+	w.Header().Set("Cache-Control", "no-store") // as in the answers of package httplimit
 	refusal := d.Refusal()
 	names := make([]string, len(refusal.Limits))
 	for i, l := range refusal.Limits {

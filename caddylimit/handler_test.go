@@ -152,7 +152,8 @@ handle_errors 400 429 {
 	s.want([]int{200}, "X-User: ann")
 	a := s.get("/", "X-User: ann")
 	if a.StatusCode != 429 || a.text != "exceeded burst,day 86400 429" ||
-		a.Header.Get("Retry-After") != "86400" || a.Header.Get("RateLimit") == "" {
+		a.Header.Get("Retry-After") != "86400" || a.Header.Get("RateLimit") == "" ||
+		a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%d %s %v", a.StatusCode, a.text, a.Header)
 	}
 	if a := s.get("/"); a.StatusCode != 400 || a.text != "unattributed   400" {

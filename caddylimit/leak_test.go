@@ -6,4 +6,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	closesAfter = 0
+	leak.Main(m)
+}

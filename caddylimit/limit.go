@@ -101,13 +101,19 @@ func (l Limit) algorithm() (ratelimit.Algorithm, error) {
 	if l.Name == "" {
 		return nil, l.wrong("name", "a limit needs a name")
 	}
+	if err := ratelimit.PerMinute(l.Name, 1).Validate(); err != nil {
+		return nil, &ConfigError{l.Name, "name", err}
+	}
 	var limit ratelimit.Limit
 	newOf, ok := counting[l.Algorithm]
 	if ok {
 		err := limit.UnmarshalText([]byte(l.Max))
-		if err != nil || limit.Name != "" {
-			return nil, l.wrong("max", "%q is not units in a window, such as 100/1m or 5000/d",
-				l.Max)
+		if limit.Name != "" {
+			err = errors.New("it has a name")
+		}
+		if err != nil {
+			return nil, l.wrong("max", "%q is not units in a window, such as 100/1m or 5000/d: %w",
+				l.Max, err)
 		}
 	} else if newOf, ok = windowless[l.Algorithm]; ok {
 		var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 // before the one that it replaces gives them back, so a store lives on if both name it.
 var stores = caddy.NewUsagePool()
 
-// A store is an open store, and what is known of its outages.
+// A store is an open store, and what is known of its requests and outages.
 type store struct {
 	*backend.Store
+	used      atomic.Bool  // by a request
+	running   atomic.Int64 // requests
 	endProbe  context.CancelFunc
 	probed    chan struct{}   // closed when the probe has ended
 	nextWarns [2]atomic.Int64 // the times, in ns, from which the next warning of a kind is written
@@ -33,12 +36,30 @@ const (
 	warnsInterval = 10 * time.Second
 )
 
+// closesAfter is how long a store stays open after a reload that no longer has it, and then until
+// the requests of the configuration before have ended: Caddy does not wait for these.
+var closesAfter = time.Minute
+
+const defaultStore = "memory"
+
+var (
+	errBraces = errors.New("a placeholder is empty or unknown: write {env.NAME} or {file.PATH}, and " +
+		"percent-encode the braces of a password")
+	errNoURL = errors.New("it is not memory or a URL, such as redis://localhost:6379")
+)
+
 // openStore returns the store of a URL, whose placeholders it replaces, and a function that gives
 // the store back. No error contains the URL.
 func openStore(ctx context.Context, url string, logger *zap.Logger) (*store, func() error, error) {
 	url, err := caddy.NewReplacer().ReplaceOrErr(url, true, true)
 	if err != nil {
+		if text := err.Error(); !strings.Contains(text, "{env.") && !strings.Contains(text, "{file.") {
+			err = errBraces // what is between them may be a part of a password
+		}
 		return nil, nil, &ConfigError{Field: "store", Err: err}
+	}
+	if url != defaultStore && !strings.Contains(url, ":") {
+		return nil, nil, &ConfigError{Field: "store", Err: errNoURL}
 	}
 	pooled, _, err := stores.LoadOrNew(url, func() (caddy.Destructor, error) {
 		opened, err := backend.Open(ctx, url)
@@ -73,12 +94,37 @@ func newStore(opened *backend.Store, logger *zap.Logger) *store {
 	return s
 }
 
-// Destruct closes the store. The pool calls it when no configuration has the store any more.
+// Destruct closes the store, later if requests may need it. The pool calls it when no configuration
+// has the store any more.
 func (s *store) Destruct() error {
 	s.endProbe()
 	<-s.probed
-	return s.Close()
+	if !s.used.Load() {
+		return s.Close()
+	}
+	s.closeLater()
+	return nil
 }
+
+func (s *store) closeLater() {
+	time.AfterFunc(closesAfter, func() {
+		if s.running.Load() > 0 {
+			s.closeLater()
+			return
+		}
+		_ = s.Close() // what it has not closed ends with the process
+	})
+}
+
+// begin begins a request, and end ends it.
+func (s *store) begin() {
+	if !s.used.Load() {
+		s.used.Store(true)
+	}
+	s.running.Add(1)
+}
+
+func (s *store) end() { s.running.Add(-1) }
 
 // The kinds of warnings about an outage.
 const (
