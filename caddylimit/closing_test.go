@@ -76,7 +76,8 @@ func TestUnusedStore(t *testing.T) {
 	if err := h.Cleanup(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.rules[0].limiter.Reset(t.Context(), "k"); !errors.Is(err, ratelimit.ErrUnavailable) {
+	err := h.rules[0].limiter.Reset(t.Context(), "k")
+	if !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("got %v, want the store to be closed", err)
 	}
 }

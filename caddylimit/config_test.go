@@ -63,12 +63,13 @@ func TestWrongCaddyfiles(t *testing.T) {
 		{"rate 10/1s", "rate of limits is not one of store, limit, on_failure and handle_errors"},
 		{"limit a", "write limit <name> <max>, such as limit api 100/1m"},
 		{"limit a 10/1m log", "write limit <name> <max>, such as limit api 100/1m"},
-		{"limit a ten/1m", `limits: limit a: max: "ten/1m" is not units in a window, such as ` +
-			"100/1m or 5000/d"},
-		{"limit a b=10/1m", `limits: limit a: max: "b=10/1m" is not units in a window`},
-		{"limit a 0/1m", `limits: limit a: max: "0/1m" is not units in a window`},
+		{"limit a ten/1m", `limits: limit a: max: ratelimit: invalid limit: "ten/1m": MAX ` +
+			"is not an integer"},
+		{"limit a b=10/1m", `limits: limit a: max: "b=10/1m" has a name`},
+		{"limit a 0/1m", "limits: limit a: max: ratelimit: invalid limit: Max 0 is not between 1 "},
 		{"limit \"a b\" 10/1m", "limits: limit a b: name: "},
-		{"limit a 10", `limits: limit a: max: "10" is not units in a window`},
+		{"limit a 10", `limits: limit a: max: ratelimit: invalid limit: "10" is not of the form ` +
+			"MAX/WINDOW, such as 10/1m"},
 		{"limit ä 10/1m", "limits: limit ä: name: "},
 		{"limit a 10/1m\nlimit a 10/1m", "limits: limit a: name: two limits of one handler " +
 			"have it"},

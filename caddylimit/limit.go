@@ -109,11 +109,10 @@ func (l Limit) algorithm() (ratelimit.Algorithm, error) {
 	if ok {
 		err := limit.UnmarshalText([]byte(l.Max))
 		if limit.Name != "" {
-			err = errors.New("it has a name")
+			err = fmt.Errorf("%q has a name", l.Max)
 		}
 		if err != nil {
-			return nil, l.wrong("max", "%q is not units in a window, such as 100/1m or 5000/d: %w",
-				l.Max, err)
+			return nil, &ConfigError{l.Name, "max", err}
 		}
 	} else if newOf, ok = windowless[l.Algorithm]; ok {
 		var err error

@@ -43,8 +43,8 @@ var closesAfter = time.Minute
 const defaultStore = "memory"
 
 var (
-	errBraces = errors.New("a placeholder is empty or unknown: write {env.NAME} or {file.PATH}, and " +
-		"percent-encode the braces of a password")
+	errBraces = errors.New("a placeholder is empty or unknown: write {env.NAME} or {file.PATH}, " +
+		"and percent-encode the braces of a password")
 	errNoURL = errors.New("it is not memory or a URL, such as redis://localhost:6379")
 )
 
@@ -53,7 +53,8 @@ var (
 func openStore(ctx context.Context, url string, logger *zap.Logger) (*store, func() error, error) {
 	url, err := caddy.NewReplacer().ReplaceOrErr(url, true, true)
 	if err != nil {
-		if text := err.Error(); !strings.Contains(text, "{env.") && !strings.Contains(text, "{file.") {
+		text := err.Error()
+		if !strings.Contains(text, "{env.") && !strings.Contains(text, "{file.") {
 			err = errBraces // what is between them may be a part of a password
 		}
 		return nil, nil, &ConfigError{Field: "store", Err: err}

@@ -54,8 +54,8 @@ func TestValidate(t *testing.T) {
 	t.Parallel()
 	dir := build(t)
 	out, err := validate(t, dir, "http://localhost:8080 {\n\tlimits {\n\t\tlimit api 100\n\t}\n}\n")
-	const want = `limits: limit api: max: "100" is not units in a window, such as 100/1m or ` +
-		"5000/d, at Caddyfile:3"
+	const want = `limits: limit api: max: ratelimit: invalid limit: "100" is not of the form ` +
+		"MAX/WINDOW, such as 10/1m, at Caddyfile:3"
 	if err == nil || !strings.Contains(strings.ReplaceAll(out, `\"`, `"`), want) {
 		t.Errorf("got %v and\n%s", err, out)
 	}
