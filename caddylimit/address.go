@@ -3,6 +3,7 @@ package caddylimit
 import (
 	"context"
 	"net/http"
+	"net/netip"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -11,10 +12,12 @@ import (
 )
 
 // client is where the server says who the client is.
-var client = clientip.FromContext(func(ctx context.Context) string {
+var client = clientip.FromContext(clientAddress)
+
+func clientAddress(ctx context.Context) string {
 	address, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
 	return address
-})
+}
 
 // addresses has the placeholders that are addresses. An IPv6 address counts by its /64 network,
 // since a client has all addresses of one.
@@ -25,6 +28,12 @@ var addresses = map[string]keyPart{
 	"{remote_host}":              remoteKey,
 }
 
-func clientKey(r *http.Request, _ *caddy.Replacer) (string, error) { return client.Key(r) }
+func clientKey(r *http.Request, _ *caddy.Replacer) (string, error) {
+	address := clientAddress(r.Context())
+	if addr, err := netip.ParseAddr(address); err == nil && addr.Is4() {
+		return address, nil // an IPv4 address has one spelling
+	}
+	return client.Key(r)
+}
 
 func remoteKey(r *http.Request, _ *caddy.Replacer) (string, error) { return clientip.RemoteAddr(r) }
