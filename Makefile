@@ -12,8 +12,8 @@ SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Byte
 	Command/admitted/limit=100$$|Load/10k-keys/callers=64|Load/hot-key|Load/refused-key|$\
 	Linger/processes=[0-9]+/rate=5000
 
-# ALONE are the packages whose tests mostly have one goroutine, or break a store that stands for
-# others. They run without the race detector.
+# ALONE are the packages whose tests mostly have one goroutine, and the suite, whose tests have stores
+# that are broken on purpose. They run without the race detector.
 ALONE = ./algorithm ./backend/sqlite ./cmd/ratelimit/config ./cmd/ratelimit/envoyfile \
 	./conformance ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
 

@@ -113,7 +113,7 @@ func (s *store) closeLater() {
 			s.closeLater()
 			return
 		}
-		_ = s.Close() // what it has not closed ends with the process
+		_ = s.Close() // nobody waits for its error
 	})
 }
 

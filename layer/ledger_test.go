@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,5 +185,42 @@ func TestKeyBytesOfHolds(t *testing.T) {
 	d.Op = driver.OpReset
 	if l.reset(d); l.held.Load() != 0 || l.keyBytes != 0 {
 		t.Errorf("%d holds with %d bytes of keys after a reset", l.held.Load(), l.keyBytes)
+	}
+}
+
+// TestTellingHolds: a hold that is settled while the store is being told of it is told at once
+// again, and the ledger decides nothing about a hold that the store has been told of.
+func TestTellingHolds(t *testing.T) {
+	local, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	l := newLedger(local, 1, 9)
+	ask := func(op driver.Op, n int64, cause error) error {
+		d := driver.Demand{Key: "key", Op: op, N: n, ID: 7,
+			Algorithm: algorithm.InFlight("calls", 9)}
+		return l.take([]driver.Demand{d}, make([]driver.Result, 1), cause)
+	}
+	if err := ask(driver.OpHold, 1, driver.ErrUnavailable); err != nil {
+		t.Fatal(err)
+	}
+	h := l.takeDue()[0]
+	placing, _, _ := l.beginHold(h)
+	if err := ask(driver.OpSettle, 0, errPendingHold); err != nil {
+		t.Fatal(err)
+	}
+	answer := driver.Result{Allowed: true, Units: 1}
+	stored, again := l.finishHold(h, placing, answer, settled)
+	if placing.Op != driver.OpHold || !stored || !again {
+		t.Errorf("%v: stored %v, again %v", placing.Op, stored, again)
+	}
+	settling, _, _ := l.beginHold(h)
+	_, again = l.finishHold(h, settling, answer, settled)
+	if again || settling.Op != driver.OpSettle || l.held.Load() != 0 {
+		t.Errorf("%v: again %v, %d holds", settling.Op, again, l.held.Load())
+	}
+	if err := ask(driver.OpSettle, 0, errPendingHold); !errors.Is(err, errTold) {
+		t.Errorf("got %v, want errTold", err)
 	}
 }
