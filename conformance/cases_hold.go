@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -467,6 +468,7 @@ func (e *env) playHolds(kind holdmodel.Kind, seed uint64) {
 		if p.Key.Ends != ends {
 			ends, over = p.Key.Ends, false
 		}
+		inside := p.Key.Inside
 		if over = over || p.Now >= ends; over && p.Now < ends {
 			break
 		}
@@ -487,7 +489,8 @@ func (e *env) playHolds(kind holdmodel.Kind, seed uint64) {
 			e.fatalf("a random demand returned %s, the model says (%s=%d)\n%s", holdmodel.Show(got),
 				seedVar, e.seed, strings.Join(p.Trace(), "\n"))
 		}
-		if p.Key.Ends != ends && p.Key.Ends-p.Now < watchdog.Microseconds() {
+		wrote := p.Key.Ends != ends || !bytes.Equal(p.Key.Inside, inside)
+		if wrote && p.Key.Ends-p.Now < watchdog.Microseconds() {
 			break // a server may forget it, as if brief
 		}
 	}
