@@ -13,18 +13,29 @@ func TestSentinelFailover(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
 	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {
 		w := servers.StartSentinels(t, image, len(faults))
-		var struck []*failover
-		for i, f := range faults {
+		strikeOne := func(i int) *failover {
 			d := clients.Dialing{Addrs: w.Addrs(), MasterSet: servers.MasterSet(i), Prompt: true}
-			struck = append(struck,
-				strike(t, f, w.Pairs[i], d, func(_ testing.TB, name string) failoverKeys {
-					return failoverKeys{own: name, calm: name + "-calm", shared: "shared",
-						group: [2]string{name + "/1", name + "/2"}}
-				}))
-			struck[i].heal()
+			fo := strike(t, faults[i], w.Pairs[i], d, func(_ testing.TB, name string) failoverKeys {
+				return failoverKeys{own: name, calm: name + "-calm", shared: "shared",
+					group: [2]string{name + "/1", name + "/2"}}
+			})
+			fo.heal()
+			return fo
 		}
-		for _, fo := range struck {
-			fo.finish(t)
+		var struck []*failover
+		for i := range faults {
+			struck = append(struck, strikeOne(i))
+		}
+		for i, fo := range struck {
+			inTime(t, func(late *lateness) {
+				if fo == nil {
+					fo = strikeOne(i)
+				}
+				fo.finish(t, late)
+				fo = nil
+				p := w.Pairs[i]
+				p.Primary, p.Replica = p.Replica, p.Primary
+			})
 		}
 	})
 }
