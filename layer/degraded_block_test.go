@@ -1,8 +1,11 @@
 package layer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,6 +195,66 @@ func TestDegradedBlock(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// slow is an outage that delays answers by late.
+type slow struct {
+	*outage
+	late atomic.Int64
+}
+
+func (s *slow) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	late := s.late.Load()
+	res, err := s.outage.Take(ctx, d)
+	time.Sleep(time.Duration(late))
+	return res, err
+}
+
+// TestDegradedBlockOlderAnswer: an answer about a block that the store gave before the block was
+// set, prolonged or lifted does not undo that when it arrives later.
+func TestDegradedBlockOlderAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, older, newer func(testing.TB, driver.Store)
+		want                 time.Duration
+	}{
+		"free, then set": {
+			older: func(t testing.TB, s driver.Store) { onBlock(t, s, driver.OpPeek, 1) },
+			newer: func(t testing.TB, s driver.Store) { set(t, s, 10*time.Minute) },
+			want:  10 * time.Minute,
+		},
+		"set, then lifted": {
+			before: func(t testing.TB, s driver.Store) { set(t, s, 10*time.Minute) },
+			older:  func(t testing.TB, s driver.Store) { onBlock(t, s, driver.OpTake, 1) },
+			newer:  lift,
+		},
+		"set, then prolonged": {
+			older: func(t testing.TB, s driver.Store) { set(t, s, time.Minute) },
+			newer: func(t testing.TB, s driver.Store) { set(t, s, 10*time.Minute) },
+			want:  10 * time.Minute,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &slow{outage: newOutage(t)}
+				s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
+				if c.before != nil {
+					c.before(t, s)
+				}
+				store.late.Store(int64(time.Millisecond))
+				var older sync.WaitGroup
+				older.Go(func() { c.older(t, s) })
+				synctest.Wait()
+				store.late.Store(0)
+				c.newer(t, s)
+				older.Wait()
+				store.mode.Store(gone)
+				want := max(0, c.want-time.Millisecond)
+				if got := left(t, s); got != want {
+					t.Errorf("blocked for %v, want %v", got, want)
+				}
+			})
+		})
 	}
 }
 

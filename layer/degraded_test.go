@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -496,8 +497,9 @@ func TestDegradedClose(t *testing.T) {
 }
 
 // TestDegradedBound: in no window around outages more is admitted than the limit and the shares of
-// all processes.
+// all processes, and in none of a single outage more than the shares.
 func TestDegradedBound(t *testing.T) {
+	local := 0
 	for seed := range depth.Of[uint64](6, 200) {
 		synctest.Test(t, func(t *testing.T) {
 			const instances, limit, window = 3, 30, 10 * time.Second
@@ -526,23 +528,44 @@ func TestDegradedBound(t *testing.T) {
 				})
 			}
 			r := rand.New(rand.NewPCG(seed, instances))
+			type span struct{ begin, end time.Time }
+			var outages []span
 			for time.Now().Before(end) {
 				time.Sleep(time.Duration(r.IntN(15000)) * time.Millisecond)
-				store.mode.Store(int32(r.IntN(3)))
+				was, mode := store.mode.Load(), int32(r.IntN(3))
+				if mode != up && was == up {
+					outages = append(outages, span{time.Now(), end})
+				} else if mode == up && was != up {
+					outages[len(outages)-1].end = time.Now()
+				}
+				store.mode.Store(mode)
 			}
 			wg.Wait()
-			most := 0
+			most, mostLocal := 0, 0
 			for first, last := 0, 0; last < len(admitted); last++ {
 				for !admitted[first].After(admitted[last].Add(-window)) {
 					first++
 				}
 				most = max(most, last-first+1)
+				if slices.ContainsFunc(outages, func(o span) bool {
+					return o.begin.Before(admitted[last].Add(-window)) && admitted[last].Before(o.end)
+				}) {
+					mostLocal = max(mostLocal, last-first+1)
+				}
 			}
+			if shares := instances * (limit / instances); mostLocal > shares {
+				t.Errorf("seed %d: %d in a window of an outage, want %d at most", seed, mostLocal,
+					shares)
+			}
+			local = max(local, mostLocal)
 			if bound := limit + instances*(limit/instances); most > bound {
 				t.Errorf("seed %d: %d in a window, want %d at most", seed, most, bound)
 			} else if most <= limit/2 {
 				t.Errorf("seed %d: no more than %d in a window: too few to tell", seed, most)
 			}
 		})
+	}
+	if local <= 15 {
+		t.Errorf("no more than %d in a window of an outage: too few to tell", local)
 	}
 }
