@@ -4,15 +4,19 @@
 #   scripts/release.sh build VERSION   write binaries of the commands for PLATFORMS (all), lists of
 #                                      their components (SBOM, CycloneDX) and checksums to dist
 #   scripts/release.sh tag VERSION     say which tags this commit would get, of all published modules
-#   scripts/release.sh push VERSION    make these tags and push them, which starts the workflow
+#   scripts/release.sh push VERSION    make these tags and push them, which starts the workflow.
+#                                      CHANGELOG.md has to have the date
+#   scripts/release.sh modules         say the folders of the published modules
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
 
-action=${1-} version=${2-}
-[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$ ]] || fail "VERSION is not such as v0.1.0"
 base=github.com/truewindow/ratelimit
 modules=(. otellimit grpclimit connectlimit mcplimit caddylimit backend/{mysql,postgres,sqlite} cmd)
+
+action=${1-} version=${2-}
+[ "$action" != modules ] || { printf '%s\n' "${modules[@]}"; exit; }
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$ ]] || fail "VERSION is not such as v0.1.0"
 
 : "${PLATFORMS:=linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 
@@ -59,10 +63,16 @@ case $action in
   tag) ready && tags ;;
   push)
     ready
+    grep -Eq "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md ||
+      fail "CHANGELOG.md has no date of $version"
     [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
-    mapfile -t all < <(tags)
-    for tag in "${all[@]}"; do git tag -a "$tag" -m "$tag"; done
-    git push origin "${all[@]}"
+    [ "$(git rev-parse HEAD)" = "$(git ls-remote origin refs/heads/main | cut -f 1)" ] ||
+      fail "this commit is not the newest of main"
+    tags | while read -r tag; do git tag -a "$tag" -m "$tag"; done
+    # GitHub starts no workflow for tags that are pushed more than three at once. The tag of the root
+    # is pushed last and alone, so that its workflow starts when all modules have theirs.
+    tags | tail -n +2 | xargs git push --atomic origin
+    git push origin "$version"
     ;;
-  *) fail "usage: scripts/release.sh build|tag|push VERSION" ;;
+  *) fail "usage: scripts/release.sh build|tag|push VERSION, or modules" ;;
 esac
