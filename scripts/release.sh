@@ -69,8 +69,8 @@ case $action in
     [ "$(git rev-parse HEAD)" = "$(git ls-remote origin refs/heads/main | cut -f 1)" ] ||
       fail "this commit is not the newest of main"
     tags | while read -r tag; do git tag -a "$tag" -m "$tag"; done
-    # GitHub starts no workflow for tags that are pushed more than three at once. The tag of the root
-    # is pushed last and alone, so that its workflow starts when all modules have theirs.
+    # GitHub starts no workflow for tags that are pushed more than three at once. The tag of the
+    # root is pushed last and alone, so that its workflow starts when all modules have theirs.
     tags | tail -n +2 | xargs git push --atomic origin
     git push origin "$version"
     ;;
