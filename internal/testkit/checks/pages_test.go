@@ -2,6 +2,7 @@
 package checks
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -56,19 +57,19 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// pages returns the pages of the module: those in its root, and all below docs.
+// pages returns the pages of the module: those in its root and for GitHub, and all below docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = filepath.WalkDir("docs", func(file string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(file) == ".md" {
-			pages = append(pages, filepath.ToSlash(file))
+	for _, folder := range []string{".github", "docs"} {
+		walk := func(file string, _ fs.DirEntry, err error) error {
+			if filepath.Ext(file) == ".md" {
+				pages = append(pages, filepath.ToSlash(file))
+			}
+			return err
 		}
-		return err
-	})
+		err = errors.Join(err, filepath.WalkDir(folder, walk))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
