@@ -96,9 +96,9 @@ vet: ## Compile and vet all modules with their tests
 	for module in $(OUTSIDE); do $(GO) -C $$module vet $(RACE) ./... || exit; done
 
 .PHONY: lint
-lint: ## Lint all modules and workflows, and check that backend/valkey is the twin of backend/rueidis
+lint: ## Lint all modules and workflows, and check that backend/valkey is a twin of backend/rueidis
 	scripts/twins.sh
-	$(RELEASED) $(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	$(RELEASED) $(GO) run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
 	linter=$$(GOWORK=off $(RELEASED) $(GO) -C tools tool -n golangci-lint) && export GOFLAGS=$(RACE) && \
 	for module in $$($(GO) list -m -f '{{.Dir}}') $(OUTSIDE); do (cd $$module && "$$linter" run ./...) || exit; done
 
