@@ -1,8 +1,9 @@
 #!/bin/bash
 # Build every fuzz target for OSS-Fuzz, whose image base-builder-go runs this in the repository.
 #
-# Not run in that image yet. Run with a stand-in of compile_native_go_fuzzer_v2 that compiles each
-# target as it does, and does not link it with libFuzzer.
+# Not run in that image. Run with a stand-in of compile_native_go_fuzzer_v2 that finds each target
+# and compiles its folder's tests as a package, as it does, but without instrumentation, and does
+# not link them with libFuzzer.
 set -euo pipefail
 
 # The builder replaces a file of the standard library, which Go refuses in the cache of modules,
