@@ -963,7 +963,7 @@ type heldUnits struct {
 	unknown bool // the answer to a settlement was lost
 }
 
-// met is after a call that has held or renewed the hold at i, if it exists.
+// met counts a call that has held or renewed the hold at i, if it exists.
 func (c *holdCounts) met(i int, h *heldUnits) {
 	if !h.exists {
 		c.end(i, h, !h.unknown)
@@ -978,7 +978,7 @@ func (c *holdCounts) met(i int, h *heldUnits) {
 	*h = heldUnits{exists: true, open: true}
 }
 
-// settled is after a settlement of the hold at i with n units.
+// settled counts a settlement of the hold at i with n units.
 func (c *holdCounts) settled(i int, h *heldUnits, n int64) {
 	missing := n > 0 && !h.exists
 	if !missing && h.open && h.stale {
@@ -1205,7 +1205,7 @@ func (h *holdHistory) step() {
 	}
 }
 
-// settled is after a Commit, or a Cancel.
+// settled records a Commit or a Cancel.
 func (h *holdHistory) settled(c *heldCall) {
 	if !c.unheld {
 		h.want.settled(0, &c.holds[0], c.commit)

@@ -34,7 +34,7 @@ func (t *table) after(i int) int {
 	return i
 }
 
-// distance is how many slots to is after from.
+// distance returns how many slots there are from one slot to another.
 func (t *table) distance(from, to int) int {
 	if to < from {
 		to += len(t.slots)

@@ -46,7 +46,7 @@ type ServerOptions struct {
 	// be safe for concurrent use.
 	HandshakeFailed func()
 
-	// MaxConnectionAge is after how long, give or take a tenth, a connection is closed, so that
+	// MaxConnectionAge is the age, give or take a tenth, at which a connection is closed, so that
 	// clients find new servers. Its calls may take MaxConnectionAgeGrace longer. Zero means 24h and
 	// 1h.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
