@@ -3,6 +3,7 @@ package commands
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestQuickstart runs all commands of docs/quickstart.md in their order, but on free ports, with a
-// timeout for busy machines, and with the module of this tree instead of a released one.
+// timeout for busy machines, and with the module of this tree instead of a released one. The page
+// begins with the program of the README.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"curl", "docker"} {
@@ -33,6 +35,13 @@ func TestQuickstart(t *testing.T) {
 
 		q.shell("mkdir")
 		q.dir = filepath.Join(q.dir, "shop")
+		program := q.write("main.go")
+		if !strings.Contains(q.read("README.md"), "```go\n"+program+"```") {
+			t.Error("the first program is not that of README.md")
+		}
+		q.shell("go mod edit")
+		want(t, "output", q.shell("exec "), "true 59 0s <nil>\n")
+
 		q.write("main.go")
 		q.shell("go mod tidy")
 		stop := q.start(q.addrs[0])
@@ -50,15 +59,26 @@ func TestQuickstart(t *testing.T) {
 		server := servers.Connect(t, q.addrs[2]) // Docker takes connections before the server does
 		servers.Within(t, func() bool { return server.Ping(t.Context()).Err() == nil },
 			"the server does not answer")
-		q.start(q.addrs[0])
-		q.start(q.addrs[1])
+		stop = q.start(q.addrs[0])
+		stopSecond := q.start(q.addrs[1])
 		want(t, "statuses", q.shell("for port"), "200\n200\n200\n200\n200\n429\n")
-		counted := q.shell("curl -s")
-		if n := strings.Count(counted, "\nratelimit_decisions_total{"); n != 1 ||
-			!regexp.MustCompile(`ratelimit_outcome="admitted".*} 3\n`).MatchString(counted) {
-			t.Errorf("not only three admitted requests are counted:\n%s", counted)
-		}
 		q.shell("docker stop")
+		q.refused(q.addrs[0], http.StatusServiceUnavailable)
+		stop()
+		stopSecond()
+
+		q.write("metrics.go")
+		q.insert("main.go")
+		q.shell("go mod tidy")
+		q.start(q.addrs[0])
+		counted := q.shell("/metrics")
+		for outcome, n := range map[string]string{"admitted": "5", "refused": "1"} {
+			line := regexp.MustCompile(`(?m)^ratelimit_decisions_total\{.*ratelimit_outcome="` +
+				outcome + `".*\} ` + n + `$`)
+			if !line.MatchString(counted) {
+				t.Errorf("not %s decisions are counted as %s:\n%s", n, outcome, counted)
+			}
+		}
 		if len(q.blocks) > 0 {
 			t.Errorf("%d blocks are not tested, the first is\n%s", len(q.blocks), q.blocks[0])
 		}
@@ -75,6 +95,8 @@ func want(t *testing.T, what, got, want string) {
 // A quickstart follows the page.
 type quickstart struct {
 	t      *testing.T
+	root   string // of the repository
+	page   string
 	dir    string
 	name   string   // of the container
 	addrs  []string // of the program, of a second one, and of the server
@@ -83,6 +105,10 @@ type quickstart struct {
 
 func newQuickstart(t *testing.T) *quickstart {
 	q := &quickstart{t: t, dir: t.TempDir(), name: fmt.Sprintf("shop-redis-%d", os.Getpid())}
+	var err error
+	if q.root, err = filepath.Abs(servers.Module); err != nil {
+		t.Fatal(err)
+	}
 	for range 3 {
 		port, err := servers.FreePort()
 		if err != nil {
@@ -92,25 +118,17 @@ func newQuickstart(t *testing.T) *quickstart {
 	}
 	port := func(i int) string { return strings.TrimPrefix(q.addrs[i], "127.0.0.1:") }
 	const module = "github.com/truewindow/ratelimit"
-	root, err := filepath.Abs(servers.Module)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs/quickstart.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.NewReplacer(
+	q.page = strings.NewReplacer(
 		"6379:6379", port(2)+":6379",
 		"redis://127.0.0.1:6379", "redis://"+q.addrs[2]+"?timeout=5s",
 		"8080", port(0), "8081", port(1), "shop-redis", q.name,
-		"go get "+module, "go mod edit -require="+module+"@v0.0.0 -replace="+module+"="+root+
-			" -replace="+module+"/otellimit="+root+"/otellimit",
+		"go get "+module, "go mod edit -require="+module+"@v0.0.0 -replace="+module+"="+q.root+
+			" -replace="+module+"/otellimit="+q.root+"/otellimit",
 		"\ngo run .\n", "\ngo build -o shop .\n```\n```sh\nexec ./shop\n",
 		"STORE=", "exec env STORE=", " go run .", " ./shop",
-	).Replace(string(page))
+	).Replace(q.read("docs/quickstart.md"))
 	for _, b := range regexp.MustCompile("(?s)```(?:sh|go)\n(.*?)```").
-		FindAllStringSubmatch(text, -1) {
+		FindAllStringSubmatch(q.page, -1) {
 		q.blocks = append(q.blocks, b[1])
 	}
 	return q
@@ -141,12 +159,58 @@ func (q *quickstart) shell(text string) string {
 	return string(out)
 }
 
-// write writes the next block to a file.
-func (q *quickstart) write(name string) {
+// read returns a file of the repository.
+func (q *quickstart) read(name string) string {
 	q.t.Helper()
-	file := filepath.Join(q.dir, name)
-	if err := os.WriteFile(file, []byte(q.next("package main")), 0o600); err != nil {
+	text, err := os.ReadFile(filepath.Join(q.root, name))
+	if err != nil {
 		q.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// write writes the next block to a file, and returns it.
+func (q *quickstart) write(name string) string {
+	q.t.Helper()
+	block := q.next("package main")
+	if err := os.WriteFile(filepath.Join(q.dir, name), []byte(block), 0o600); err != nil {
+		q.t.Fatal(err)
+	}
+	return block
+}
+
+// insert adds the statement to a file that the page says, before the one that it says.
+func (q *quickstart) insert(name string) {
+	q.t.Helper()
+	said := regexp.MustCompile("and `([^`]+)` before `([^`]+)`\\sin `" + name + "`").
+		FindStringSubmatch(q.page)
+	if said == nil {
+		q.t.Fatalf("the page does not say what to insert into %s", name)
+	}
+	file := filepath.Join(q.dir, name)
+	code, err := os.ReadFile(file)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	text := strings.Replace(string(code), "\t"+said[2], "\t"+said[1]+"\n\t"+said[2], 1)
+	if text == string(code) {
+		q.t.Fatalf("%s has no %q", name, said[2])
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+// refused sends a request, whose answer has to have a status.
+func (q *quickstart) refused(addr string, status int) {
+	q.t.Helper()
+	resp, err := http.Get("http://" + addr + "/")
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != status {
+		q.t.Errorf("the answer is %s, want %d", resp.Status, status)
 	}
 }
 
