@@ -547,8 +547,9 @@ func TestDegradedBound(t *testing.T) {
 					first++
 				}
 				most = max(most, last-first+1)
+				at := admitted[last]
 				if slices.ContainsFunc(outages, func(o span) bool {
-					return o.begin.Before(admitted[last].Add(-window)) && admitted[last].Before(o.end)
+					return o.begin.Before(at.Add(-window)) && at.Before(o.end)
 				}) {
 					mostLocal = max(mostLocal, last-first+1)
 				}
