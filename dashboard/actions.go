@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -32,13 +33,27 @@ type act struct {
 	Limit      string // as it is
 	Key        string
 	ShownKey   string
-	Query      string // what was typed
-	For        string // of a block
-	Lasts      string // of a block: for how long the key is blocked, once it is done
-	ID         string // of a release
-	subject    Subject
-	length     time.Duration
-	held       *ratelimit.Reservation // of a release
+	lookup
+	For     string   // of a block
+	Lasts   string   // of a block: for how long the key is blocked, once it is done
+	ID      string   // of a release
+	Before  *keyView // what is recorded, of a key
+	After   []*keyView
+	subject Subject
+	length  time.Duration
+	held    *ratelimit.Reservation // of a release
+}
+
+// Will says what happens once a is confirmed.
+func (a *act) Will() string {
+	switch a.Name {
+	case "reset":
+		return "After it all units are free. Calls that run go on, and what they hold is not charged."
+	case "block":
+		return "After it each call of the key is refused for " + length(a.length) +
+			", unless you reset it."
+	}
+	return "After it what it holds is free, and nothing is charged for it."
 }
 
 // action returns what a does.
@@ -68,12 +83,12 @@ func (p *Page) form(w http.ResponseWriter, r *http.Request) bool {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		p.fail(w, http.StatusRequestEntityTooLarge, err)
+		p.fail(w, r, http.StatusRequestEntityTooLarge, err)
 	case err != nil:
-		p.fail(w, http.StatusBadRequest, err)
+		p.fail(w, r, http.StatusBadRequest, err)
 	case p.cross.Check(r) != nil,
 		subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(p.token)) != 1:
-		p.fail(w, http.StatusForbidden, errForm)
+		p.fail(w, r, http.StatusForbidden, errForm)
 	default:
 		return true
 	}
@@ -90,29 +105,35 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !p.mayWrite(r) {
-		p.fail(w, http.StatusForbidden, errRight)
+		p.fail(w, r, http.StatusForbidden, errRight)
 		return
 	}
 	a, err := p.read(r)
 	if err != nil {
-		p.fail(w, http.StatusBadRequest, err)
+		p.fail(w, r, http.StatusBadRequest, err)
 		return
 	}
 	if r.PostForm.Get("confirmed") == "" {
-		p.write(w, http.StatusOK, "confirm", a)
+		if a.subject.Limit != nil {
+			a.Before = p.viewOf(r.Context(), a.subject)
+		}
+		p.write(w, r, http.StatusOK, "confirm", a)
 		return
 	}
 	if a.Name == "release" {
 		if a.held, err = p.resume(a.ID); err != nil {
-			p.fail(w, http.StatusBadRequest, err)
+			p.fail(w, r, http.StatusBadRequest, err)
 			return
 		}
 		defer func() { _, _ = a.held.Token() }() // ends its renewals
 	}
 	if status, err := p.do(r, a); err != nil {
-		p.fail(w, status, err)
+		p.fail(w, r, status, err)
 	} else {
-		p.write(w, status, "done", a)
+		for _, s := range a.action().Subjects {
+			a.After = append(a.After, p.viewOf(r.Context(), s))
+		}
+		p.write(w, r, status, "done", a)
 	}
 }
 
@@ -180,26 +201,32 @@ func (p *Page) read(r *http.Request) (*act, error) {
 		return a, nil
 	}
 	a.Limit = r.PostForm.Get("limit")
-	key, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("key"))
-	if err != nil {
-		return nil, fmt.Errorf("the key: %w", err)
+	var err error
+	if a.lookup, err = lookupOf(r); err != nil {
+		return nil, err
 	}
-	query, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("query"))
-	if err != nil {
-		return nil, fmt.Errorf("what was typed: %w", err)
+	if a.Listed == "" {
+		key, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("key"))
+		if err != nil {
+			return nil, fmt.Errorf("the key: %w", err)
+		}
+		a.Key, a.ShownKey = string(key), text(string(key))
 	}
-	a.Key, a.ShownKey, a.Query = string(key), text(string(key)), string(query)
-	found, err := p.opts.Find(a.Query)
+	found, err := p.find(a.lookup)
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(found, func(s Subject) bool {
-		return s.Limit.Limit().Name == a.Limit && s.Key == a.Key
+		return s.Limit.Limit().Name == a.Limit && (s.Key == a.Key || a.Listed != "")
 	})
 	if i < 0 {
 		return nil, errors.New("the limit has no such key any more")
 	}
 	a.subject = found[i]
+	if a.Listed != "" {
+		_, name, _ := strings.Cut(a.Listed, " ")
+		a.Key, a.ShownKey = a.subject.Key, text(name)
+	}
 	if a.Name == "block" {
 		b, ok := a.subject.Limit.(algorithm.Block)
 		if !ok {
@@ -232,7 +259,7 @@ func (p *Page) block(ctx context.Context, a *act) error {
 	}
 	res, err := l.Force(ctx, a.Key, algorithm.BlockFor(a.length))
 	// It lasts longer than was asked for if the key was blocked for longer.
-	a.Lasts = (res.ResetAfter + time.Second - 1).Truncate(time.Second).String()
+	a.Lasts = length((res.ResetAfter + time.Second - 1).Truncate(time.Second))
 	return err
 }
 

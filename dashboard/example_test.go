@@ -39,6 +39,6 @@ func Example() {
 	}
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/limits/", nil))
-	fmt.Println(w.Code, strings.Contains(w.Body.String(), "60/1m0s"))
+	fmt.Println(w.Code, strings.Contains(w.Body.String(), "60 a minute for each key"))
 	// Output: 200 true
 }

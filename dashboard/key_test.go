@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +22,7 @@ import (
 func rows(page string) (all []string) {
 	for _, row := range strings.Split(page, "<tr><th scope=\"row\">")[1:] {
 		in, rest, _ := strings.Cut(row, "</th><td>")
-		free, _, _ := strings.Cut(rest, " ")
+		free, _, _ := strings.Cut(rest, "</td>")
 		all = append(all, in+" "+free)
 	}
 	return all
@@ -54,21 +55,26 @@ func TestSteps(t *testing.T) {
 			}
 		}
 		shown := b.look("key")
-		for _, want := range []string{"2 of 5 units are free; all in 50s", "8 of 10 units are free",
-			"1 of 3 units are free"} {
+		for _, want := range []string{
+			"5 a minute for each key</small>", ">3 of 5 used<", ">2 free now, all in 50 s<",
+			"10 a minute for each key, a budget</small>", ">2 of 10 used or held<", ">8 free now, ",
+			"3 at once for each key</small>", ">2 of 3 used or held<", ">1 free now, ",
+			"No limit refuses this key."} {
 			if !strings.Contains(shown, want) {
 				t.Errorf("the page lacks %q: %s", want, shown)
 			}
 		}
 		got := rows(shown)
-		if want := []string{"30s 3", "40s 4", "50s 5"}; len(got) != 5 ||
-			strings.Join(got[:3], ",") != strings.Join(want, ",") {
-			t.Errorf("the steps are %q, want %q and one for the holds of each limit", got, want)
+		// The fullest limit is the first: the calls in flight, the log and the budget.
+		if want := []string{"30 s 3", "40 s 4", "50 s 5"}; len(got) != 5 ||
+			strings.Join(got[1:4], ",") != strings.Join(want, ",") {
+			t.Fatalf("the steps are %q, want %q and one for the holds of each limit", got, want)
 		}
-		for _, step := range got[3:] {
-			in, err := time.ParseDuration(strings.Fields(step)[0])
-			if err != nil || in < time.Minute || in > time.Minute+time.Minute/8 {
-				t.Errorf("a hold of a minute is free in %s", step)
+		for i, units := range map[int]int{0: 3, 4: 10} {
+			var seconds, free int
+			_, err := fmt.Sscanf(got[i], "1 min %d s %d", &seconds, &free)
+			if err != nil || seconds > 8 || free != units {
+				t.Errorf("a hold of a minute is free in %s, want %d units", got[i], units)
 			}
 		}
 		if after := b.look("key"); after != shown {
@@ -91,7 +97,7 @@ func TestManySteps(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		got := rows(browser{t, page}.look("key"))
-		if len(got) != 48 || got[47] != "59m59s 1099511627776" || got[0] >= got[1] {
+		if len(got) != 48 || got[47] != "59 min 59 s 1,099,511,627,776" || got[0] >= got[1] {
 			t.Errorf("%d steps: %q", len(got), got)
 		}
 	})
@@ -108,7 +114,7 @@ func TestBucketSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := strings.Join(rows(browser{t, page}.look("key")), ", ")
-		if want := "200ms 96, 400ms 98, 600ms 100"; got != want {
+		if want := "0.2 s 96, 0.4 s 98, 0.6 s 100"; got != want {
 			t.Errorf("the steps are %q, want %q", got, want)
 		}
 	})
@@ -258,10 +264,10 @@ func TestBlockFor(t *testing.T) {
 		{"1h0m0.000000001s", 400, "at most 1h0m0s"},
 		{"2562047h47m16.8s", 400, "at most 1h0m0s"},
 		{"-1s", 400, "is not a duration"},
-		{"1ns", 200, "blocked for 1s"},
-		{"15m", 200, "blocked for 15m0s"},
-		{"1h", 200, "blocked for 1h0m0s"},
-		{"15m", 200, "blocked for (1h|59m)"}, // the longer block is there still
+		{"1ns", 200, "blocked for 1 s"},
+		{"15m", 200, "blocked for 15 min"},
+		{"1h", 200, "blocked for 1 h"},
+		{"15m", 200, "blocked for (1 h|59 min)"}, // the longer block is there still
 	} {
 		form := b.action("block", "blocks", "user")
 		form.Set("for", tt.length)
@@ -279,21 +285,30 @@ func TestBlockFor(t *testing.T) {
 	}
 }
 
-// TestTooManyLimits: a key is not looked up under ever so many limits.
+// TestTooManyLimits: a key is not looked up under ever so many limits: there is a list that can be
+// narrowed.
 func TestTooManyLimits(t *testing.T) {
-	log := algorithm.SlidingLog(ratelimit.PerHour("log", 1))
 	found := make([]dashboard.Subject, 100, 101)
 	for i := range found {
+		log := algorithm.SlidingLog(ratelimit.PerHour(fmt.Sprint("log-", i), 1))
 		found[i] = dashboard.Subject{Limit: log, Key: "key"}
 	}
 	page := newPage(t, &dashboard.Options{Store: newStore(t),
 		Find: func(string) ([]dashboard.Subject, error) { return found, nil }})
 	b := browser{t, page}
 	b.look("key")
-	found = append(found, found[0])
-	status, body := b.post("/key", url.Values{"token": {b.token()}, "q": {"key"}})
-	if status != http.StatusBadRequest {
-		t.Errorf("status %d: %s", status, body)
+	found = append(found, dashboard.Subject{Key: "key",
+		Limit: algorithm.SlidingLog(ratelimit.PerHour("other", 1))})
+	if list := b.look("key"); !strings.Contains(list, "101 limits count this key") ||
+		!strings.Contains(list, `name="narrow" value="log-99"`) || strings.Contains(list, " used<") {
+		t.Errorf("the list is %s", list)
+	}
+	for narrow, want := range map[string]int{"log": 100, "log-9": 11, "other": 1} {
+		status, shown := b.post("/key",
+			url.Values{"token": {b.token()}, "q": {"key"}, "narrow": {narrow}})
+		if n := strings.Count(shown, "0 of 1 used"); status != http.StatusOK || n != want {
+			t.Errorf("%q: status %d, %d limits, want %d", narrow, status, n, want)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package dashboard is a web page that shows what limits do now and did in the last 15 minutes:
-// what they admit and refuse, which keys they refuse most, and what is left for one key.
+// Package dashboard is a web page that shows what limits do now and did in the last hour: what
+// they admit and refuse, which keys they refuse most, and what is left for one key.
 //
 //	page, err := dashboard.New(&dashboard.Options{Store: store, Limits: limiter.Algorithms})
 //	…
@@ -42,6 +42,10 @@ type Options struct {
 	// State, if not nil, returns lines about the store, such as the state of a breaker. It is
 	// called for each load of the page, and once a second while a page is open.
 	State func() []Line
+	// Rule, if not nil, returns what else is known of a limit, by its name.
+	Rule func(limit string) Rule
+	// Try, if not nil, returns a command that makes a decision, for a page that has none to show.
+	Try func() string
 
 	// MayWrite reports whether the sender of a request may reset and block keys and end holds. Nil
 	// means that nobody may. It is asked to show the actions, and again, with the path /act, when
@@ -67,11 +71,15 @@ type Action struct {
 	For      time.Duration // of a block
 }
 
-// A Line is something that the page shows, and whether it is a problem.
+// A Line is something that the page shows, and whether it is a problem. A time in it, such as
+// 2026-11-30T14:02:00Z, is shown in the viewer's zone.
 type Line struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Bad   bool   `json:"bad,omitempty"`
+	// Says is the line as a sentence, for the top of the page. A line without it is at the top only
+	// if it is Bad.
+	Says string `json:"says,omitempty"`
+	Bad  bool   `json:"bad,omitempty"` // somebody has to act
 }
 
 // A Subject is a key under a limit.
@@ -81,8 +89,8 @@ type Subject struct {
 }
 
 // A Page is an [http.Handler] that serves the page, and the observer of the limiters that it shows.
-// It is safe for concurrent use. It keeps 900 seconds of at most 1,000 limits, in about 30 KB for
-// each; all further limits are one, with the name "_other". Create one with [New].
+// It is safe for concurrent use. It keeps an hour of at most 1,000 limits, in about 46 KB for each;
+// all further limits are one, with the name "_other". Create one with [New].
 type Page struct {
 	opts    Options
 	history timeline
@@ -144,13 +152,13 @@ func (p *Page) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			p.history.sample()
+			p.history.sample(now)
 			if seconds%topInterval == 0 && p.opts.Top != nil {
 				p.refused.update(now, p.opts.Top.Top())
 			}
-			if p.viewers.any() {
-				p.viewers.send(p.snapshot(now))
-			}
+			p.viewers.send(func(c choice, maySee func(string) bool) []byte {
+				return event(tick{now.UnixMilli(), p.rows(c, maySee, false)})
+			})
 		}
 	}
 }

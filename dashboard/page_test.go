@@ -52,7 +52,7 @@ func TestPrefix(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"page.css", "page.js", "robots.txt"} {
+	for _, file := range []string{"page.css", "page.js", "icon.svg", "robots.txt"} {
 		r := httptest.NewRequest(http.MethodGet, "/admin/limits/"+file, nil)
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
@@ -83,14 +83,14 @@ func TestStrippedPrefix(t *testing.T) {
 	}
 }
 
-// TestFirstLoad: the page of 200 busy limits with all its files, and the charts of the 50 limits
+// TestFirstLoad: the page of 300 busy limits with all its files, and the charts of the 50 limits
 // that a browser loads at first, is at most 100 KB.
 func TestFirstLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := newPage(t, nil)
 		b := browser{t, page}
 		for second := range 900 {
-			for i := range 200 {
+			for i := range 300 {
 				for range 1 + (second/10*(i+7))%5 {
 					page.Observe(t.Context(), ratelimit.Observation{Limits: []ratelimit.Limit{
 						ratelimit.PerMinute(fmt.Sprint("limit-", i), 10_000)},
@@ -100,7 +100,7 @@ func TestFirstLoad(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		size := 0
-		for _, file := range []string{"/", "/page.css", "/page.js"} {
+		for _, file := range []string{"/", "/page.css", "/page.js", "/icon.svg"} {
 			size += len(b.get(file))
 		}
 		for i := range 50 {
@@ -391,7 +391,8 @@ func TestTopKeys(t *testing.T) {
 // TestState: a line that is bad is marked.
 func TestState(t *testing.T) {
 	page := newPage(t, &dashboard.Options{State: func() []dashboard.Line {
-		return []dashboard.Line{{"breaker", "open", true}, {"store", "redis", false}}
+		return []dashboard.Line{{Name: "breaker", Value: "open", Bad: true},
+			{Name: "store", Value: "redis"}}
 	}})
 	shown := browser{t, page}.get("/")
 	if !strings.Contains(shown, `<div class="bad"><dt>breaker</dt><dd>open</dd></div>`) ||
@@ -414,7 +415,7 @@ func TestLimitPage(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		b := browser{t, page}
 		shown := b.get("/limit?name=calls")
-		for _, want := range []string{"3 admitted, 1 refused", "has 4\ndecisions"} {
+		for _, want := range []string{"3 admitted, 1 refused", "peak 0.4/s at"} {
 			if !strings.Contains(shown, want) {
 				t.Errorf("the page lacks %q: %s", want, shown)
 			}

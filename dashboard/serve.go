@@ -2,12 +2,11 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -20,8 +19,9 @@ import (
 var assets embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes": func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
-	"round": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
+	"bytes":  func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"length": length, "number": number, "percent": percent,
+	"cut": func(name string) string { return name[:min(len(name), 8)] },
 }).ParseFS(assets, "assets/*.html"))
 
 // routes sets what the page answers. All its links are relative, so it works under any prefix.
@@ -31,11 +31,13 @@ func (p *Page) routes() {
 	p.mux.HandleFunc("GET /limit", p.limit)
 	p.mux.HandleFunc("GET /chart", p.drawing)
 	p.mux.HandleFunc("GET /events", p.events)
+	p.mux.HandleFunc("GET /numbers", p.numbers)
 	p.mux.HandleFunc("GET /snapshot", p.latest)
 	p.mux.HandleFunc("POST /key", p.key)
 	p.mux.HandleFunc("POST /act", p.act)
 	p.mux.Handle("GET /page.css", asset("page.css", "text/css; charset=utf-8"))
 	p.mux.Handle("GET /page.js", asset("page.js", "text/javascript; charset=utf-8"))
+	p.mux.Handle("GET /icon.svg", asset("icon.svg", "image/svg+xml"))
 	p.mux.Handle("GET /robots.txt", asset("robots.txt", "text/plain; charset=utf-8"))
 }
 
@@ -71,13 +73,17 @@ func asset(name, contentType string) http.Handler {
 	})
 }
 
+// A frame is what all pages have beside their data.
+type frame struct {
+	Token  string
+	Choice choice
+	Data   any
+}
+
 // write writes one of the pages.
-func (p *Page) write(w http.ResponseWriter, status int, name string, data any) {
+func (p *Page) write(w http.ResponseWriter, r *http.Request, status int, name string, data any) {
 	var page bytes.Buffer
-	err := pages.ExecuteTemplate(&page, name, struct {
-		Token string
-		Data  any
-	}{p.token, data})
+	err := pages.ExecuteTemplate(&page, name, frame{p.token, choiceOf(r.URL), data})
 	if err != nil { // of a template, before anything is written
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -87,8 +93,21 @@ func (p *Page) write(w http.ResponseWriter, status int, name string, data any) {
 	_, _ = page.WriteTo(w)
 }
 
-func (p *Page) fail(w http.ResponseWriter, status int, err error) {
-	p.write(w, status, "error", text(err.Error()))
+// fail says what was not done and why: the first part of a chain of errors, and all of it below.
+func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err error) {
+	p.write(w, r, status, "error", failureOf(err))
+}
+
+// A failure is an error as a sentence, and the whole of it if that is more.
+type failure struct{ Says, Details string }
+
+func failureOf(err error) *failure {
+	all := text(err.Error())
+	says, rest, _ := strings.Cut(all, ": ")
+	if rest == "" || len(says) > 200 {
+		return &failure{Says: all}
+	}
+	return &failure{says, all}
 }
 
 // only returns which limits the sender of r may see.
@@ -107,86 +126,135 @@ func (p *Page) limited(r *http.Request) func(limit string) bool {
 	return p.opts.Only(r)
 }
 
-func (p *Page) index(w http.ResponseWriter, r *http.Request) {
-	p.write(w, http.StatusOK, "index", struct {
-		*snapshot
-		CanLook bool
-	}{p.snapshot(time.Now()).only(p.limited(r)), p.opts.Store != nil})
+// An indexView is the first page.
+type indexView struct {
+	Now     overview
+	List    list
+	Top     topView
+	Since   template.HTML
+	CanLook bool
 }
+
+// A topView are keys that are refused most.
+type topView struct {
+	Keys  []shownKey
+	Named bool // they have hashes
+	Of    string
+}
+
+type shownKey struct {
+	Limit, Name, Raw string
+	Refusals, For    string
+}
+
+func (p *Page) index(w http.ResponseWriter, r *http.Request) {
+	c, maySee := choiceOf(r.URL), p.limited(r)
+	v := indexView{List: p.list(c, maySee), CanLook: p.opts.Store != nil, Top: p.top(maySee, "")}
+	all := p.rows(c, maySee, false)
+	refusing := 0
+	for _, row := range all {
+		if row.refused > 0 && !row.Trial {
+			refusing++
+		}
+	}
+	v.Now = p.overview(c, maySee, refusing, v.List.Of)
+	if at, ok := p.history.since(); ok {
+		v.Since = clock(at, false)
+	}
+	name := "index"
+	if r.URL.Query().Get("part") != "" {
+		name = "parts"
+	}
+	p.write(w, r, http.StatusOK, name, v)
+}
+
+// mostTop is how many keys the first page shows.
+const mostTop = 20
+
+// top returns the keys that a limit refuses most, or all limits if it is "".
+func (p *Page) top(maySee func(string) bool, limit string) topView {
+	var keys []topKey
+	for _, l := range p.refused.list(time.Now()) {
+		if (limit == "" || l.Limit == limit) && (maySee == nil || maySee(l.Limit)) {
+			keys = append(keys, l.Keys...)
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b topKey) int { return cmp.Compare(b.Count, a.Count) })
+	v := topView{Of: limit}
+	for _, k := range keys[:min(len(keys), mostTop)] {
+		v.Named = v.Named || !p.plain()
+		v.Keys = append(v.Keys, shownKey{text(k.limit), k.Name, k.limit + " " + k.name,
+			number(k.Count), length(time.Duration(k.For) * time.Second)})
+	}
+	return v
+}
+
+// plain reports whether the list has keys, and no hashes.
+func (p *Page) plain() bool { return p.opts.Top.Name("-") == "-" }
 
 func (p *Page) latest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(p.snapshot(time.Now()).only(p.limited(r)).encode())
+	_, _ = w.Write(encode(p.snapshot(time.Now()).only(p.limited(r))))
 }
 
-// limit shows the history of a limit.
-func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
+// numbers serves what a viewer gets each second, for one who gets no events.
+func (p *Page) numbers(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(encode(tick{time.Now().UnixMilli(),
+		p.rows(choiceOf(r.URL), p.limited(r), false)}))
+}
+
+// asked returns the limit that a request names.
+func (p *Page) asked(w http.ResponseWriter, r *http.Request) (s *series, ok bool) {
 	name := r.URL.Query().Get("name")
-	s := (*p.history.limits.Load())[name]
+	s = (*p.history.limits.Load())[name]
 	if s == nil || !p.only(r)(name) {
-		p.fail(w, http.StatusNotFound, errNoLimit)
-		return
+		p.fail(w, r, http.StatusNotFound, errNoLimit)
+		return nil, false
 	}
-	p.history.noteBlocks(p.opts.Limits())
-	p.write(w, http.StatusOK, "limit", struct {
-		limitView
-		Seconds int
-		Highest int64
-	}{p.history.view(s), columnSeconds, p.history.chart(s).highest})
+	return s, true
 }
 
-// maxFound is under how many limits a key is looked up: each costs up to maxSteps+1 peeks.
-const maxFound = 100
-
-// key shows what is left for a key. It is a POST so that the key is in no address.
-func (p *Page) key(w http.ResponseWriter, r *http.Request) {
-	if !p.form(w, r) {
-		return
-	}
-	q := r.PostForm.Get("q")
-	var found []Subject
-	err := errors.New("the page has no store to look the key up in")
-	if p.opts.Store != nil {
-		maySee := p.only(r)
-		found, err = p.opts.Find(q)
-		found = slices.DeleteFunc(slices.Clone(found), func(s Subject) bool {
-			return !maySee(s.Limit.Limit().Name)
-		})
-	}
-	switch {
-	case err != nil:
-	case q == "":
-		err = errors.New("type a key")
-	case len(found) > maxFound:
-		err = fmt.Errorf("%d limits have such keys, more than %d", len(found), maxFound)
-	}
-	if err != nil {
-		p.fail(w, http.StatusBadRequest, err)
-		return
-	}
-	views := make([]keyView, 0, len(found))
-	for _, s := range found {
-		views = append(views, p.viewOf(r.Context(), s))
-	}
-	p.write(w, http.StatusOK, "key", struct {
-		Query, Shown string
-		Limits       []keyView
-		CanWrite     bool
-		CanRelease   bool
-		RefusedAs    string
-	}{q, text(q), views, p.mayWrite(r),
-		slices.ContainsFunc(views, func(v keyView) bool { return v.Holds }),
-		text(p.refusedAs(found))})
+// A limitPage is the page of a limit.
+type limitPage struct {
+	Row   row
+	Plot  *plot
+	Lines []Line
+	Top   topView
+	Views []rangeView
 }
 
-// refusedAs returns the name of the key of all subjects, or "" if they have several.
-func (p *Page) refusedAs(found []Subject) string {
-	if len(found) == 0 || slices.ContainsFunc(found, func(s Subject) bool {
-		return s.Key != found[0].Key
-	}) {
-		return ""
+// A rangeView has the decisions of a limit in a range.
+type rangeView struct{ Text, Admitted, Refused, Share, Notes string }
+
+// limit shows the history of a limit, and its rule.
+func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
+	c := choiceOf(r.URL)
+	s, ok := p.asked(w, r)
+	if !ok {
+		return
 	}
-	return p.nameOf(found[0].Key)
+	rows := p.rows(c, func(limit string) bool { return limit == s.name }, true)
+	rule := p.rule(s.name)
+	line := 0.0
+	if l := *s.limit.Load(); rule.Shared && !s.units.Load() && l.Window <= time.Minute {
+		line = float64(l.Max) / l.Window.Seconds()
+	}
+	page := limitPage{Row: rows[0], Plot: p.history.plot(s, c, "Decisions a second", line),
+		Top: p.top(nil, s.name)}
+	if rule.Lines != nil {
+		for _, l := range rule.Lines() {
+			page.Lines = append(page.Lines, Line{Name: text(l.Name), Value: text(l.Value)})
+		}
+	}
+	p.history.mu.Lock()
+	for _, in := range ranges {
+		n := in.inLocked(s)
+		page.Views = append(page.Views, rangeView{in.Text, number(n[admitted]),
+			number(n[refused]), percent(n[refused], n[admitted]+n[refused]), notes(n, 0)})
+	}
+	p.history.mu.Unlock()
+	p.write(w, r, http.StatusOK, "limit", page)
 }
 
 var _ http.Handler = (*Page)(nil)

@@ -45,6 +45,8 @@ type topLimit struct {
 }
 
 type topKey struct {
+	limit, name string // as they are
+
 	Name  string `json:"name"`
 	Count int64  `json:"count"` // of refusals, which decay
 	For   int64  `json:"for"`   // seconds
@@ -57,7 +59,8 @@ func (s *since) list(now time.Time) []topLimit {
 	for _, l := range s.top {
 		shown := topLimit{Limit: l.Name}
 		for _, k := range l.Keys {
-			shown.Keys = append(shown.Keys, topKey{Name: text(k.Name), Count: int64(k.Count + 0.5),
+			shown.Keys = append(shown.Keys, topKey{limit: l.Name, name: k.Name,
+				Name: text(k.Name), Count: int64(k.Count + 0.5),
 				For: int64(now.Sub(s.keys[refusedKey{l.Name, k.Name}]).Seconds())})
 		}
 		all = append(all, shown)

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// A snapshot is what the page shows of all limits at an instant.
+// A snapshot is what a page has of all limits at an instant, for programs.
 type snapshot struct {
 	At     int64       `json:"at"` // in ms since the epoch
 	Limits []limitView `json:"limits"`
@@ -49,17 +50,16 @@ func newView(c counts) view {
 func (p *Page) snapshot(now time.Time) *snapshot {
 	s := &snapshot{At: now.UnixMilli(), Limits: []limitView{}, State: []Line{},
 		Top: p.refused.list(now)}
-	p.history.noteBlocks(p.opts.Limits())
+	blocks := make(map[string]bool)
+	for _, a := range p.opts.Limits() {
+		_, blocks[a.Limit().Name] = a.(algorithm.Block)
+	}
 	for _, l := range p.history.sorted() {
-		s.Limits = append(s.Limits, p.history.view(l))
+		s.Limits = append(s.Limits, p.history.view(l, blocks[l.name]))
 	}
-	if p.viewers.ended() {
-		s.State = append(s.State, Line{"this page", "closed: the numbers are old", true})
-	}
-	if p.opts.State != nil {
-		for _, line := range p.opts.State() {
-			s.State = append(s.State, Line{text(line.Name), text(line.Value), line.Bad})
-		}
+	for _, line := range p.state() {
+		s.State = append(s.State, Line{Name: text(line.Name), Value: text(line.Value),
+			Says: text(line.Says), Bad: line.Bad})
 	}
 	return s
 }
@@ -83,25 +83,27 @@ func (s *snapshot) only(maySee func(limit string) bool) *snapshot {
 	return own
 }
 
-func (h *timeline) view(l *series) limitView {
+func (h *timeline) view(l *series, blocks bool) limitView {
 	limit := *l.limit.Load()
 	shown := rate(limit)
-	if l.block.Load() {
+	if blocks {
 		shown = fmt.Sprintf("blocks for at most %v", limit.Window)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return limitView{
 		name: l.name, Name: text(l.name), Rate: shown, Trial: l.trial,
-		Second: newView(l.second), Minute: newView(l.minute), Quarter: newView(l.quarter),
+		Second: newView(h.lastLocked(l, 1)), Minute: newView(*minute.inLocked(l)),
+		Quarter: newView(*quarter.inLocked(l)),
 	}
 }
 
 // rate returns a limit without its name, such as 60/1m0s.
 func rate(l ratelimit.Limit) string { return fmt.Sprintf("%d/%v", l.Max, l.Window) }
 
-func (s *snapshot) encode() []byte {
-	encoded, err := json.Marshal(s)
+// encode returns v in JSON.
+func encode(v any) []byte {
+	encoded, err := json.Marshal(v)
 	if err != nil { // not of numbers and text
 		panic(err)
 	}

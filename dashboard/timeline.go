@@ -8,17 +8,19 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/shadow"
 )
 
 const (
-	span      = 15 * 60 // seconds of the history
-	maxLimits = 1000
-	others    = "_other" // the name of all further limits
+	span        = 15 * 60               // seconds of the history
+	slotSeconds = 15                    // of what is older
+	slots       = 60*60/slotSeconds + 1 // the newest has not ended
+	maxLimits   = 1000
+	others      = "_other" // the name of all further limits
 )
 
 // A kind is what a decision counts as. One decision may count as several.
@@ -41,12 +43,14 @@ const (
 // counts are numbers of decisions by kind.
 type counts [kinds]int64
 
-// timeline has the counts of limits by the second.
+// timeline has the counts of limits by the second, and for an hour by the slot.
 type timeline struct {
 	limits atomic.Pointer[map[string]*series]
 
-	mu   sync.Mutex
-	last int // index of the second that ended last in the rings
+	mu      sync.Mutex
+	seconds int       // that have ended
+	at      time.Time // when the last one did
+	all     series    // the sum of all limits but trials
 }
 
 // series are the counts of a limit.
@@ -54,13 +58,17 @@ type series struct {
 	name  string
 	trial bool
 	limit atomic.Pointer[ratelimit.Limit] // the newest
-	block atomic.Bool                     // its Max is a time
 	total [kinds]atomic.Int64
+	used  atomic.Int32 // the largest share that a decision of this second has found used, in ‰
+	open  atomic.Int64 // holds of this process
+	units atomic.Bool  // decisions were of several units
 
 	// Guarded by mu of the history.
-	sampled                 counts // of total
-	second, minute, quarter counts // in the last second, 60 seconds and 15 minutes
-	ring                    [span][kinds]uint32
+	sampled counts               // of total
+	in      [3]counts            // in the last minute, 15 minutes and hour
+	ring    [span][kinds]uint32  // by the second
+	slots   [slots][kinds]uint32 // by slots, the newest of which has not ended
+	fullest [slots]int16         // the largest shares used
 }
 
 func (h *timeline) init() { h.limits.Store(new(map[string]*series)) }
@@ -115,6 +123,9 @@ func (p *Page) Observe(_ context.Context, o ratelimit.Observation) {
 		if k, ok := outcome(&o, i); ok {
 			p.history.of(limit, false).count(k, &o, i)
 		}
+		if i < len(o.Open) && o.Open[i] != 0 {
+			p.history.of(limit, false).open.Add(int64(o.Open[i]))
+		}
 	}
 }
 
@@ -162,7 +173,12 @@ func (s *series) count(k kind, o *ratelimit.Observation, i int) {
 	if k == undecided {
 		return
 	}
-	switch o.Results[i].Source {
+	r := &o.Results[i]
+	s.noteUse(r)
+	if o.N > 1 && !s.units.Load() {
+		s.units.Store(true)
+	}
+	switch r.Source {
 	case driver.SourceCache:
 		s.total[cached].Add(1)
 	case driver.SourceLocal:
@@ -174,44 +190,152 @@ func (s *series) count(k kind, o *ratelimit.Observation, i int) {
 	}
 }
 
+// noteUse notes the share of a limit that a decision has found used. A block has none: its units are
+// a time.
+func (s *series) noteUse(r *ratelimit.Result) {
+	if r.Source == driver.SourceOpen || r.Limit.Max <= 0 {
+		return
+	}
+	used := int32(1000 * max(0, r.Limit.Max-r.Remaining) / r.Limit.Max)
+	for {
+		known := s.used.Load()
+		if used <= known || s.used.CompareAndSwap(known, used) {
+			return
+		}
+	}
+}
+
 // sample ends a second.
-func (h *timeline) sample() {
+func (h *timeline) sample(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last = (h.last + 1) % span
+	h.at = now
+	h.seconds++
+	var sum counts
 	for _, s := range *h.limits.Load() {
+		var n counts
 		for k := range s.total {
 			total := s.total[k].Load()
-			n := min(total-s.sampled[k], math.MaxUint32)
-			s.sampled[k], s.second[k] = total, n
-			s.quarter[k] += n - int64(s.ring[h.last][k])
-			s.minute[k] += n - int64(s.ring[h.index(60)][k])
-			s.ring[h.last][k] = uint32(n)
+			n[k] = min(total-s.sampled[k], math.MaxUint32)
+			s.sampled[k] = total
 		}
+		h.addLocked(s, &n)
+		slot := &s.fullest[h.slot(0)]
+		*slot = max(*slot, int16(s.used.Swap(0)))
+		if !s.trial {
+			for k := range n {
+				sum[k] += n[k]
+			}
+		}
+	}
+	h.addLocked(&h.all, &sum)
+}
+
+// addLocked adds the second that has ended to s.
+func (h *timeline) addLocked(s *series, n *counts) {
+	old, slot := &s.ring[h.second(0)], &s.slots[h.slot(0)]
+	left := &s.slots[h.slot(hour.seconds/slotSeconds)]
+	begins := h.seconds%slotSeconds == 1 // a slot
+	if begins {
+		s.fullest[h.slot(0)] = 0
+	}
+	for k, n := range n {
+		s.in[0][k] += n - int64(s.ring[h.second(minute.seconds)][k])
+		s.in[1][k] += n - int64(old[k])
+		s.in[2][k] += n
+		if begins {
+			s.in[2][k] -= int64(left[k])
+			slot[k] = 0
+		}
+		old[k] = uint32(n)
+		slot[k] += uint32(n)
 	}
 }
 
-// noteBlocks notes which limits block keys, which no observation says.
-func (h *timeline) noteBlocks(limits []ratelimit.Algorithm) {
-	known := *h.limits.Load()
-	for _, a := range limits {
-		if s := known[a.Limit().Name]; s != nil {
-			_, block := a.(algorithm.Block)
-			s.block.Store(block)
-		}
-	}
+// second returns the index in the rings of the second that ended so many seconds before the last.
+func (h *timeline) second(ago int) int { return (h.seconds - ago + 2*span) % span }
+
+// slot returns the index of the slot so many before the newest.
+func (h *timeline) slot(ago int) int {
+	return ((h.seconds+slotSeconds-1)/slotSeconds - ago + 2*slots) % slots
 }
 
-// index returns the index in the rings of the second that ended so many seconds before the last.
-func (h *timeline) index(ago int) int { return (h.last - ago + span) % span }
-
-// sumLocked returns the decisions of a limit by kind in n seconds, the last of which ended so many
-// seconds before the last of all.
-func (h *timeline) sumLocked(s *series, ago, n int) (c counts) {
-	for i := range n {
-		for k, n := range s.ring[h.index(ago+i)] {
+// lastLocked returns the decisions of a limit by kind in the last seconds.
+func (h *timeline) lastLocked(s *series, seconds int) (c counts) {
+	for ago := range seconds {
+		for k, n := range s.ring[h.second(ago)] {
 			c[k] += int64(n)
 		}
 	}
 	return c
+}
+
+// inLocked returns the decisions of a limit by kind in a range.
+func (r *timeRange) inLocked(s *series) *counts {
+	return &s.in[slices.Index(ranges, r)]
+}
+
+// fullestLocked returns the largest share of a limit that was used in a range, in ‰.
+func (h *timeline) fullestLocked(s *series, r *timeRange) (most int) {
+	for ago := range r.seconds / slotSeconds {
+		most = max(most, int(s.fullest[h.slot(ago)]))
+	}
+	return most
+}
+
+// columnsLocked returns the decisions of a limit by kind in n columns of a range, the oldest first.
+func (h *timeline) columnsLocked(s *series, r *timeRange, n int) []counts {
+	all := make([]counts, n)
+	each := r.seconds / n
+	for i := range all {
+		after := n - 1 - i // columns
+		if r == hour {
+			for ago := range each / slotSeconds { // the newest slot has not ended
+				for k, n := range s.slots[h.slot(1+after*each/slotSeconds+ago)] {
+					all[i][k] += int64(n)
+				}
+			}
+			continue
+		}
+		for ago := range each {
+			for k, n := range s.ring[h.second(after*each+ago)] {
+				all[i][k] += int64(n)
+			}
+		}
+	}
+	return all
+}
+
+// ageLocked returns how many seconds of a range the history has.
+func (h *timeline) ageLocked(r *timeRange) int { return max(1, min(h.seconds, r.seconds)) }
+
+// totalOf returns the sum of the limits but trials that a viewer may see; nil means all.
+func (h *timeline) totalOf(maySee func(string) bool) *series {
+	if maySee == nil {
+		return &h.all
+	}
+	sum := new(series)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range *h.limits.Load() {
+		if s.trial || !maySee(s.name) {
+			continue
+		}
+		for i := range s.in {
+			for k, n := range s.in[i] {
+				sum.in[i][k] += n
+			}
+		}
+		for i := range s.ring {
+			for k, n := range s.ring[i] {
+				sum.ring[i][k] += n
+			}
+		}
+		for i := range s.slots {
+			for k, n := range s.slots[i] {
+				sum.slots[i][k] += n
+			}
+		}
+	}
+	return sum
 }

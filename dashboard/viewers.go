@@ -27,12 +27,19 @@ type viewers struct {
 type viewer struct {
 	events chan []byte
 	peer   string
+	choice choice
 	maySee func(limit string) bool // nil: all
+}
+
+// A tick is what a viewer gets each second: the numbers of the list.
+type tick struct {
+	At     int64 `json:"at"` // in ms since the epoch
+	Limits []row `json:"limits"`
 }
 
 // enter returns a channel of events, which is closed when the viewer has to leave, or nil if the
 // page is closed.
-func (v *viewers) enter(peer string, maySee func(limit string) bool) chan []byte {
+func (v *viewers) enter(peer string, c choice, maySee func(limit string) bool) chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -42,7 +49,7 @@ func (v *viewers) enter(peer string, maySee func(limit string) bool) chan []byte
 		v.displace()
 	}
 	events := make(chan []byte, 1)
-	v.open = append(v.open, viewer{events, peer, maySee})
+	v.open = append(v.open, viewer{events, peer, c, maySee})
 	return events
 }
 
@@ -74,34 +81,43 @@ func (v *viewers) ended() bool {
 	return v.closed
 }
 
-func (v *viewers) any() bool {
+// send sends events to all viewers but those that have not read the one before. Those who may see
+// all limits in the same range have the same event.
+func (v *viewers) send(event func(choice, func(limit string) bool) []byte) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.open) > 0
-}
-
-// send sends a snapshot to all viewers but those that have not read the one before.
-func (v *viewers) send(s *snapshot) {
-	all := s.event()
+	open := slices.Clone(v.open)
+	v.mu.Unlock()
+	shared := make(map[*timeRange][]byte)
+	events := make(map[chan []byte][]byte)
+	for _, one := range open {
+		own := shared[one.choice.Range]
+		if own == nil || one.maySee != nil {
+			own = event(one.choice, one.maySee)
+		}
+		if one.maySee == nil {
+			shared[one.choice.Range] = own
+		}
+		events[one.events] = own
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, one := range v.open {
-		event := all
-		if one.maySee != nil {
-			event = s.only(one.maySee).event()
+		own, ok := events[one.events]
+		if !ok {
+			continue // it has entered meanwhile
 		}
 		select {
-		case one.events <- event:
+		case one.events <- own:
 		default:
 		}
 	}
 }
 
-// event returns a server-sent event with s.
-func (s *snapshot) event() []byte {
+// event returns a server-sent event with v.
+func event(v any) []byte {
 	var event bytes.Buffer
 	event.WriteString("data: ")
-	event.Write(s.encode())
+	event.Write(encode(v))
 	event.WriteString("\n\n")
 	return event.Bytes()
 }
@@ -123,7 +139,7 @@ const viewTime = 5 * time.Minute
 // events sends snapshots as server-sent events (HTML Living Standard, 9.2) until the viewer leaves.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	peer, _ := clientip.RemoteAddr(r) // "" on a socket
-	events := p.viewers.enter(peer, p.limited(r))
+	events := p.viewers.enter(peer, choiceOf(r.URL), p.limited(r))
 	if events == nil {
 		http.Error(w, "closed", http.StatusServiceUnavailable)
 		return

@@ -216,3 +216,22 @@ func (s *Sketch) name(key string) string {
 	_, _ = hash.Write([]byte(key)) // it never fails
 	return hex.EncodeToString(hash.Sum(nil)[:nameBytes])
 }
+
+// Key returns the key that Top lists for a limit by a name. It does not know keys of more than 128
+// bytes.
+func (s *Sketch) Key(limit, name string) (key string, ok bool) {
+	s.mu.RLock()
+	found := s.limits[limit]
+	s.mu.RUnlock()
+	if found == nil {
+		return "", false
+	}
+	_, keys := found.top(s.halfLives())
+	i := slices.IndexFunc(keys, func(k Key) bool {
+		return len(k.Name) <= longkey.Max && s.name(k.Name) == name
+	})
+	if i < 0 {
+		return "", false
+	}
+	return keys[i].Name, true
+}

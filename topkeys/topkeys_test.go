@@ -272,3 +272,27 @@ func TestMemory(t *testing.T) {
 		t.Error("the sketch is not full")
 	}
 }
+
+// TestKey: the name of a key in the list leads back to the key, and other names do not.
+func TestKey(t *testing.T) {
+	long := strings.Repeat("k", 129)
+	for _, plain := range []bool{false, true} {
+		sketch := newSketch(t, &topkeys.Options{Plain: plain})
+		for _, key := range []string{"ann", "bob", long} {
+			sketch.Observe(t.Context(), refused("limit", key))
+		}
+		for _, key := range []string{"ann", "bob"} {
+			if got, ok := sketch.Key("limit", sketch.Name(key)); got != key || !ok {
+				t.Errorf("%q, %t, want %q", got, ok, key)
+			}
+		}
+		for limit, key := range map[string]string{"limit": "eve", "other": "ann", "limit ": "bob"} {
+			if got, ok := sketch.Key(limit, sketch.Name(key)); ok {
+				t.Errorf("%s has %q", limit, got)
+			}
+		}
+		if got, ok := sketch.Key("limit", sketch.Name(long)); ok {
+			t.Errorf("a long key is %q", got)
+		}
+	}
+}

@@ -1,119 +1,169 @@
 "use strict";
-// Writes each snapshot of the server into the page, which is complete without it.
+// Keeps the page up to date. The page is complete without it.
 (() => {
-  const byId = (id) => document.getElementById(id);
-  const element = (name, text, attributes = {}) => {
-    const e = document.createElement(name);
-    e.textContent = text;
-    for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
-    return e;
-  };
+  const root = document.documentElement;
+  root.dataset.colors = localStorage.getItem("colors") ?? "";
+
   const set = (e, text) => {
     if (e.textContent !== String(text)) e.textContent = text;
   };
-  const words = {
-    undecided: "undecided", cached: "from the cache", local: "local", open: "by the policy",
-    here: "decided here", warned: "warned", stricter: "refused only here",
-    looser: "admitted only here",
-  };
-  const notes = (view) => Object.keys(words).filter((k) => view[k])
-    .flatMap((k) => [element("span", view[k] + " " + words[k]), " "]);
 
-  const draw = (row) => {
-    row.querySelector("img").src = "chart?name=" + encodeURIComponent(row.dataset.limit) +
-      "&at=" + Date.now(); // so that it is fetched again
-  };
-  const rows = new Map();
-  for (const row of document.querySelectorAll("#limits tbody tr")) rows.set(row.dataset.limit, row);
-
-  const newRow = (limit) => {
-    const row = element("tr", "", {"data-limit": limit.name});
-    const head = element("th", "", {scope: "row"});
-    head.append(element("a", limit.name, {href: "limit?name=" + encodeURIComponent(limit.name)}),
-      limit.trial ? " (trial) " : " ", element("small", ""));
-    row.append(head);
-    for (let i = 0; i < 8; i++) row.append(element("td", ""));
-    row.cells[1].append(element("img", "", {loading: "lazy", alt: ""}));
-    draw(row);
-    let before = null;
-    for (const other of byId("limits").tBodies[0].rows) {
-      if (other.dataset.limit > limit.name) { before = other; break; }
+  // Shows times in the viewer's zone.
+  const zone = (within) => {
+    for (const time of within.querySelectorAll("time")) {
+      const at = new Date(time.dateTime);
+      const seconds = /:\d\d:/.test(time.textContent) ? "2-digit" : undefined;
+      const day = Math.abs(Date.now() - at) > 12 * 3600e3;
+      set(time, (day ? at.toLocaleDateString() + " " : "") +
+        at.toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", second: seconds}));
     }
-    byId("limits").tBodies[0].insertBefore(row, before);
-    rows.set(limit.name, row);
-    return row;
   };
 
-  let drawn = Date.now();
-  const show = (snapshot) => {
-    for (const limit of snapshot.limits) {
-      const row = rows.get(limit.name) || newRow(limit);
-      set(row.querySelector("small"), limit.rate);
-      [limit.second, limit.minute, limit.quarter].forEach((view, i) => {
-        set(row.cells[2 * i + 2], view.admitted);
-        set(row.cells[2 * i + 3], view.refused);
-      });
-      row.cells[8].replaceChildren(...notes(limit.minute));
-    }
-    if (Date.now() - drawn > 60000) {
-      drawn = Date.now();
-      rows.forEach(draw);
-    }
-    byId("none").hidden = snapshot.limits.length > 0;
-    byId("state").parentElement.hidden = snapshot.state.length === 0;
-    byId("state").replaceChildren(...snapshot.state.map((line) => {
-      const div = element("div", "", line.bad ? {class: "bad"} : {});
-      div.append(element("dt", line.name), element("dd", line.value));
-      return div;
-    }));
-    byId("top").parentElement.hidden = snapshot.top.length === 0;
-    byId("top").replaceChildren(...snapshot.top.flatMap((limit) => {
-      const table = document.createElement("table");
-      const head = table.createTHead().insertRow();
-      for (const name of ["Key", "Refusals, of late", "For"]) {
-        head.append(element("th", name, {scope: "col"}));
+  // Shows what works with a script only.
+  const scripted = (within) => {
+    zone(within);
+    for (const e of within.querySelectorAll(".script, .copy")) e.hidden = false;
+  };
+
+  // Puts new parts of the page in place of old ones, except where the viewer is.
+  const replace = (html, names) => {
+    const fresh = new DOMParser().parseFromString(html, "text/html");
+    scripted(fresh);
+    for (const name of names) {
+      const part = fresh.getElementById(name), old = document.getElementById(name);
+      if (!part || !old || old.isEqualNode(part)) continue;
+      if (name !== "rows" && old.matches(":hover, :focus-within")) continue;
+      for (const e of old.querySelectorAll("details[open]")) {
+        const again = part.querySelector("details");
+        if (again) again.open = true;
       }
-      const body = table.createTBody();
-      for (const key of limit.keys) {
-        const name = element("th", "", {scope: "row"});
-        name.append(element("bdi", key.name));
-        body.insertRow().append(name, element("td", key.count), element("td", key.for + " s"));
-      }
-      return [element("h3", limit.limit), table];
-    }));
-    set(byId("status"), "Live.");
-  };
-
-  const lost = () => set(byId("status"), "The service does not answer. The numbers are old.");
-  const poll = async () => {
-    try {
-      const answer = await fetch("snapshot");
-      if (!answer.ok) throw new Error(answer.statusText);
-      show(await answer.json());
-    } catch {
-      lost();
+      if (old.open) part.open = true;
+      old.replaceWith(document.adoptNode(part));
     }
-    setTimeout(poll, 2000);
+    const title = document.getElementById("says")?.dataset.title;
+    if (title) document.title = title;
+  };
+  const live = ["problems", "says", "empty", "totals", "plot", "top", "state", "numbers"];
+
+  const load = async (names, address = location.href) => {
+    const url = new URL(address);
+    url.searchParams.set("part", "all");
+    const answer = await fetch(url);
+    if (!answer.ok) throw new Error(answer.statusText);
+    replace(await answer.text(), names);
   };
 
-  // Proxies may hold events back, and a connection may hang: without an event in five seconds the
-  // page asks itself.
-  let polling = false, timer = 0;
-  const events = new EventSource("events");
-  const ask = () => {
-    if (polling) return;
-    polling = true;
-    events.close();
-    poll();
+  // Shows the values of the column under the pointer, which the table has.
+  const point = (event) => {
+    const plot = event.target.closest?.("#plot .plot");
+    document.querySelector(".tip")?.remove();
+    if (!plot) return;
+    const rows = plot.closest("figure").querySelectorAll("tbody tr");
+    const box = plot.getBoundingClientRect();
+    const share = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 0.9999);
+    const cells = rows[Math.floor(share * rows.length)].cells;
+    const tip = document.createElement("div"), text = document.createElement("span");
+    tip.className = share > 0.5 ? "tip left" : "tip";
+    tip.style.left = 100 * share + "%";
+    text.textContent = `${cells[0].innerText.trim()}: ${cells[1].innerText} admitted, ` +
+      `${cells[2].innerText} refused` +
+      (cells[3].innerText === "0" ? "" : `, ${cells[3].innerText} undecided`);
+    tip.append(text);
+    plot.append(tip);
   };
-  const wait = () => {
-    clearTimeout(timer);
-    timer = setTimeout(ask, 5000);
+
+  const lost = () => set(document.getElementById("status"),
+    "The service does not answer. The numbers are old.");
+
+  // Shows the numbers of the list.
+  let limits = 0;
+  const show = (tick) => {
+    if (limits && tick.limits.length > limits) load(["rows"]).catch(lost); // a new one has decided
+    limits = tick.limits.length;
+    for (const limit of tick.limits) {
+      const row = document.querySelector(`#limits tr[data-limit="${CSS.escape(limit.name)}"]`);
+      if (!row) continue;
+      row.querySelector("meter").value = limit.used;
+      set(row.cells[2].querySelector("span"), limit.cells[0]);
+      for (let i = 1; i < limit.cells.length; i++) set(row.cells[2 + i], limit.cells[i]);
+      set(row.querySelector(".notes"), limit.notes);
+    }
+    set(document.getElementById("status"), "Live.");
   };
-  wait();
-  events.onmessage = (event) => { wait(); show(JSON.parse(event.data)); };
-  events.onerror = () => {
-    if (!polling) lost();
-    if (events.readyState === EventSource.CLOSED) ask(); // an answer that is not of events
+
+  const start = () => {
+    scripted(document);
+    const colors = document.getElementById("colors");
+    colors.value = root.dataset.colors;
+    colors.onchange = () => {
+      root.dataset.colors = colors.value;
+      localStorage.setItem("colors", colors.value);
+    };
+    document.addEventListener("pointermove", point);
+    document.addEventListener("click", (event) => {
+      const copy = event.target.closest(".copy");
+      if (!copy) return;
+      navigator.clipboard?.writeText(copy.value);
+      set(copy, "copied");
+    });
+    if (!document.getElementById("plot")) return;
+    setInterval(() => document.hidden || load(live).catch(() => {}), 2000);
+    const filter = document.getElementById("filter");
+    if (!filter) return;
+
+    // Filters the list as somebody types. Links keep what was typed.
+    let typing = 0;
+    const choose = () => {
+      const url = new URL(location.href);
+      for (const name of ["filter", "refusing"]) {
+        const value = new FormData(filter).get(name);
+        if (value) url.searchParams.set(name, value); else url.searchParams.delete(name);
+      }
+      history.replaceState(null, "", url);
+      load(["rows", "ranges"]).catch(lost);
+    };
+    filter.querySelector(".plain").hidden = true;
+    filter.oninput = () => { clearTimeout(typing); typing = setTimeout(choose, 150); };
+    filter.onsubmit = (event) => { event.preventDefault(); choose(); };
+
+    // The order and the charts are those of a minute ago at most, except under the pointer.
+    const redraw = () => {
+      const rows = document.getElementById("rows");
+      if (!document.hidden && !rows.matches(":hover, :focus-within")) load(["rows", "ranges"]).catch(() => {});
+    };
+    setInterval(redraw, new URLSearchParams(location.search).get("range") === "1m" ? 10000 : 60000);
+
+    // Proxies may hold events back, and a connection may hang: without an event in five seconds the
+    // page asks itself.
+    const query = location.search;
+    const poll = async () => {
+      try {
+        const answer = await fetch("numbers" + query);
+        if (!answer.ok) throw new Error(answer.statusText);
+        show(await answer.json());
+      } catch {
+        lost();
+      }
+      setTimeout(poll, 2000);
+    };
+    let polling = false, timer = 0;
+    const events = new EventSource("events" + query);
+    const ask = () => {
+      if (polling) return;
+      polling = true;
+      events.close();
+      poll();
+    };
+    const wait = () => {
+      clearTimeout(timer);
+      timer = setTimeout(ask, 5000);
+    };
+    wait();
+    events.onmessage = (event) => { wait(); show(JSON.parse(event.data)); };
+    events.onerror = () => {
+      if (!polling) lost();
+      if (events.readyState === EventSource.CLOSED) ask(); // an answer that is not of events
+    };
   };
+  document.addEventListener("DOMContentLoaded", start);
 })();

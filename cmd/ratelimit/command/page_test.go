@@ -110,7 +110,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page says that %q are bad", names)
 	}
 	res, text := visit(t, http.MethodGet, base+"/dashboard", "", nil)
-	if res.Request.URL.Path != "/dashboard/" || !strings.Contains(text, "2/1h0m0s") {
+	if res.Request.URL.Path != "/dashboard/" || !strings.Contains(text, "2 an hour for each tenant") ||
+		!strings.Contains(text, "limits.yaml line 1 is wrong: ") ||
+		!strings.Contains(text, " stay in force.</p>") {
 		t.Errorf("%v: %s", res.Request.URL, text)
 	}
 }
@@ -131,7 +133,8 @@ func TestPageActions(t *testing.T) {
 	token := pageToken.FindStringSubmatch(index)[1]
 	entries := url.Values{"token": {token}, "q": {"tenant=acme"}}
 	_, shown := visit(t, http.MethodPost, base+"/dashboard/key", reader, entries)
-	for _, want := range []string{"0 of 2 units are free", "0 of 1 units are free", "Not blocked"} {
+	for _, want := range []string{"2 of 2 used", "1 of 1 used", "Not blocked",
+		"units refuses this key: 2 of 2 used. The next unit is free in "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the page lacks %q: %s", want, shown)
 		}

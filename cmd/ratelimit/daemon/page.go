@@ -2,9 +2,13 @@ package daemon
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +18,8 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/access"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/httpapi"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/xds"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/layer"
@@ -34,7 +40,8 @@ func (c *Serve) newPage(
 ) (*page, error) {
 	p := &page{cmd: c, store: store, limits: limits}
 	opts := &dashboard.Options{
-		Store: store.Store.Store, Limits: p.algorithms, Find: p.find, State: p.state, Log: log,
+		Store: store.Store.Store, Limits: p.algorithms, Find: p.find, State: p.state,
+		Rule: p.rule, Try: p.try, Log: log,
 		// Who has no credential sees the actions, and is asked for a token when one is wanted.
 		MayWrite: func(r *http.Request) bool {
 			c := access.From(r.Context())
@@ -116,13 +123,15 @@ func (p *page) find(text string) (found []dashboard.Subject, err error) {
 func (p *page) state() []dashboard.Line {
 	lines := []dashboard.Line{
 		{Name: "version", Value: version.String()},
-		{Name: "store", Value: p.store.Name},
+		{Name: "store", Value: p.store.Name, Says: p.deciding()},
 		{Name: "while it is unavailable", Value: cmp.Or(string(p.cmd.OnFailure), "does not fail")},
 	}
+	local := p.store.local != nil && p.store.local.Stats().Unavailable
 	if b := p.store.breaker; b != nil {
 		s := b.Stats().State
 		lines = append(lines, dashboard.Line{Name: "breaker", Value: string(s),
-			Bad: s != layer.BreakerClosed})
+			Says: p.outage(s != layer.BreakerClosed && !local),
+			Bad:  s != layer.BreakerClosed && !local})
 	}
 	if p.store.leases != nil {
 		if s := p.store.leases.Stats(); s.Keys > 0 {
@@ -132,21 +141,30 @@ func (p *page) state() []dashboard.Line {
 		}
 	}
 	if p.store.local != nil {
-		s := p.store.local.Stats()
-		lines = append(lines, dashboard.Line{Name: "decides", Value: map[bool]string{
-			false: "the store", true: "this process, locally"}[s.Unavailable], Bad: s.Unavailable})
+		line := dashboard.Line{Name: "decides", Value: "the store"}
+		if local {
+			line.Value, line.Bad = "this process, locally", true
+			line.Says = fmt.Sprintf("%s has been unavailable%v: this process decides within its "+
+				"share, 1 of %d.", p.storeName(), &p.store.unavailable, p.cmd.Instances)
+		}
+		lines = append(lines, line)
 	}
 	limits := p.limits()
 	if limits.follows == nil {
 		return lines
 	}
 	s := limits.follows.Status()
-	loaded := "not loaded yet"
+	loaded, says := "not loaded yet", "No limits are in force yet: calls are errors."
 	if !s.Loaded.IsZero() {
-		loaded = fmt.Sprintf("loaded %s, hash %s", s.Loaded.UTC().Format(time.DateTime), s.Hash)
+		at := s.Loaded.UTC().Format(time.RFC3339)
+		loaded = fmt.Sprintf("loaded %s, hash %s", at, s.Hash)
+		says = fmt.Sprintf("The limits of %s are in force.", at)
+		if s.Err != nil {
+			says = "" // the last line has it
+		}
 	}
 	lines = append(lines, dashboard.Line{Name: "limits",
-		Value: fmt.Sprintf("%s, %s", limits, loaded), Bad: s.Loaded.IsZero()})
+		Value: fmt.Sprintf("%s, %s", limits, loaded), Says: says, Bad: s.Loaded.IsZero()})
 	if f, ok := limits.follows.(*xds.Follower); ok {
 		text := "connected"
 		if !f.Connected() {
@@ -163,7 +181,7 @@ func (p *page) state() []dashboard.Line {
 			text += fmt.Sprintf("; %d more, which the log has, count from zero too", n)
 		}
 		lines = append(lines, dashboard.Line{Name: "counts lost",
-			Value: restarts.at.UTC().Format(time.DateTime) + ": " + text})
+			Value: restarts.at.UTC().Format(time.RFC3339) + ": " + text})
 	}
 	if set := limits.decider.Set(); set != nil {
 		if text := listed(temporary(set, time.Now())); text != "" {
@@ -171,7 +189,167 @@ func (p *page) state() []dashboard.Line {
 		}
 	}
 	if s.Err != nil {
-		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true})
+		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true,
+			Says: wrong(s)})
+	}
+	return lines
+}
+
+// deciding says what decides, unless the store is unavailable, which other lines say.
+func (p *page) deciding() string {
+	switch {
+	case p.store.local != nil && p.store.local.Stats().Unavailable,
+		p.store.breaker != nil && p.store.breaker.Stats().State != layer.BreakerClosed:
+		return ""
+	case p.store.breaker == nil:
+		return "Deciding in " + p.storeName() + "."
+	}
+	return "Deciding on " + p.storeName() + "."
+}
+
+// outage says what happens to calls while the store is unavailable.
+func (p *page) outage(is bool) string {
+	if !is {
+		return ""
+	}
+	calls := "calls are errors"
+	if p.cmd.OnFailure == failOpen {
+		calls = "calls are admitted, and count nothing"
+	}
+	return fmt.Sprintf("%s has been unavailable%v: %s.", p.storeName(), &p.store.failing, calls)
+}
+
+// storeName returns the name of the product that the URL of the store begins with.
+func (p *page) storeName() string {
+	for begin, name := range map[string]string{"redis": "Redis", "rueidis": "Redis",
+		"valkey": "Valkey", "postgres": "PostgreSQL", "mysql": "MySQL", "sqlite": "SQLite"} {
+		if strings.HasPrefix(p.store.Name, begin) {
+			return name
+		}
+	}
+	return p.store.Name
+}
+
+// wrong says where a file is wrong, and which limits stay in force.
+func wrong(s watch.Status) string {
+	says, of := s.Err.Error()+".", rules.Problems(nil)
+	if errors.As(s.Err, &of) && len(of) > 0 {
+		at := of[0].At
+		says = fmt.Sprintf("%s line %d is wrong: %s.", filepath.Base(at.File), at.Line, of[0].Text)
+		if n := len(of) - 1; n > 0 {
+			says += fmt.Sprintf(" %d more problems are in the log.", n)
+		}
+	}
+	if s.Loaded.IsZero() {
+		return says
+	}
+	return fmt.Sprintf("%s The limits of %s stay in force.", says,
+		s.Loaded.UTC().Format(time.RFC3339))
+}
+
+// try returns a command that the first limit decides.
+func (p *page) try() string {
+	set := p.limits().decider.Set()
+	if set == nil {
+		return ""
+	}
+	descriptor := make(map[string]string)
+	for _, l := range set.Limits() {
+		if l.ByName || l.Domain != "" {
+			continue
+		}
+		for _, name := range l.Key {
+			descriptor[name] = "acme"
+		}
+		for _, c := range l.When {
+			if c.Pattern != "" {
+				descriptor[c.Entry] = c.Pattern
+			}
+		}
+		break
+	}
+	body, err := json.Marshal(map[string]any{"descriptor": descriptor})
+	if err != nil { // not of text
+		panic(err)
+	}
+	host, port, err := net.SplitHostPort(p.cmd.Addr)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if p.cmd.TLS.Cert != "" {
+		scheme = "https"
+	}
+	return fmt.Sprintf("curl -d '%s' %s://%s/v1/decide",
+		strings.ReplaceAll(string(body), "'", `'\''`), scheme, net.JoinHostPort(host, port))
+}
+
+// mostRates is how many rates of a limit the page shows.
+const mostRates = 20
+
+// rule returns what the page says of a limit.
+func (p *page) rule(name string) (r dashboard.Rule) {
+	set := p.limits().decider.Set()
+	if set == nil {
+		return r
+	}
+	l := set.Limit(name)
+	if l == nil {
+		return r
+	}
+	switch {
+	case l.Domain != "": // its descriptors are the key
+	case len(l.Key) == 0:
+		r.Keys, r.Shared = "for all together", true
+	default:
+		r.Keys = "for each " + strings.Join(l.Key, " and ")
+	}
+	r.Lines = func() []dashboard.Line { return p.lines(set, l) }
+	return r
+}
+
+// lines returns a limit as its file has it.
+func (p *page) lines(set *rules.Set, l *rules.Limit) []dashboard.Line {
+	when := make([]string, len(l.When))
+	for i, c := range l.When {
+		when[i] = c.String()
+	}
+	lines := []dashboard.Line{
+		{Name: "when", Value: cmp.Or(strings.Join(when, ", "), "any request")},
+		{Name: "key", Value: cmp.Or(strings.Join(l.Key, ", "), "one for all")},
+	}
+	rates := 0
+	for _, v := range set.Variants() {
+		if v.Limit != l {
+			continue
+		}
+		if rates++; rates > mostRates {
+			continue
+		}
+		text := v.RateText()
+		if v.Algorithm != nil {
+			text = dashboard.Words(v.Algorithm)
+		}
+		lines = append(lines, dashboard.Line{Name: v.Why, Value: text})
+	}
+	if rates > mostRates {
+		lines = append(lines, dashboard.Line{Name: "and",
+			Value: fmt.Sprintf("%d more rates", rates-mostRates)})
+	}
+	lines = append(lines, dashboard.Line{Name: "algorithm", Value: cmp.Or(l.Algorithm, "log")})
+	if l.Holds > 0 {
+		lines = append(lines, dashboard.Line{Name: "holds", Value: l.Holds.String()})
+	}
+	if l.Shadow {
+		lines = append(lines, dashboard.Line{Name: "mode", Value: "shadow: it refuses nothing"})
+	}
+	lines = append(lines, dashboard.Line{Name: "while the store is unavailable",
+		Value: cmp.Or(l.OnFailure, string(p.cmd.OnFailure), "it does not fail")})
+	if l.At != (rules.Position{}) {
+		lines = append(lines, dashboard.Line{Name: "file", Value: l.At.String()})
 	}
 	return lines
 }

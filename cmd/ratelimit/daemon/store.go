@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
@@ -78,6 +80,29 @@ type guardedStore struct {
 	breaker        *layer.Breaker  // nil for a store that does not fail
 	leases         *leases         // nil if no limit can have one
 	local          *layer.Degraded // nil without local decisions
+	failing        since           // the breaker is not closed
+	unavailable    since           // local decides
+}
+
+// A since is since when something is so, or zero.
+type since struct{ at atomic.Int64 }
+
+// is notes that it is so, or that it is not.
+func (s *since) is(so bool) {
+	if !so {
+		s.at.Store(0)
+	} else {
+		s.at.CompareAndSwap(0, time.Now().Unix())
+	}
+}
+
+// String returns " since " and the time, or "".
+func (s *since) String() string {
+	at := s.at.Load()
+	if at == 0 {
+		return ""
+	}
+	return " since " + time.Unix(at, 0).UTC().Format(time.RFC3339)
 }
 
 // openStore opens the store, with a breaker around one on a server, so that callers do not wait for
@@ -112,6 +137,7 @@ func (c *Serve) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error)
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,
 		OnChange: func(from, to layer.BreakerState) {
+			g.failing.is(to != layer.BreakerClosed)
 			logBreaker(log, from, to, g.breaker.Stats().LastFailure)
 		},
 	})
@@ -135,7 +161,10 @@ func (c *Serve) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error)
 	}
 	g.local, err = layer.NewDegraded(s.Store, &layer.DegradedOptions{
 		Instances: c.Instances,
-		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
+		OnChange: func(unavailable bool) {
+			g.unavailable.is(unavailable)
+			logLocal(log, unavailable)
+		},
 	})
 	if err != nil {
 		return nil, err

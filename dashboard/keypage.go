@@ -1,0 +1,187 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// maxFound is under how many limits a key is looked up: each costs up to maxSteps+1 peeks.
+const maxFound = 100
+
+// A keyPage is what all limits say of a key.
+type keyPage struct {
+	Shown      string // the key, or its hash
+	Typed      string // "" if it cannot be shown as it is
+	Says       []string
+	Refused    bool
+	Failed     bool // a limit could not be looked up
+	Limits     []*keyView
+	Plots      []*keyView // those whose units are not all free
+	CanWrite   bool
+	CanRelease bool
+	RefusedAs  string
+	lookup
+}
+
+// A lookup is what a form asks for: a text that a viewer has typed, or a key of the list of those
+// that are refused most.
+type lookup struct {
+	Query  string // what was typed
+	Narrow string // a part of the names of limits
+	Listed string // a limit and the name of a key, with a space between
+}
+
+// lookupOf reads a form, which has a text as a viewer types it, or in base64 as other bytes.
+func lookupOf(r *http.Request) (a lookup, err error) {
+	a = lookup{Query: r.PostForm.Get("q"), Narrow: r.PostForm.Get("narrow")}
+	for field, to := range map[string]*string{"query": &a.Query, "refused": &a.Listed} {
+		decoded, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get(field))
+		if err != nil {
+			return a, fmt.Errorf("the form: %s: %w", field, err)
+		}
+		if len(decoded) > 0 {
+			*to = string(decoded)
+		}
+	}
+	return a, nil
+}
+
+// key shows what is left for a key. It is a POST so that the key is in no address.
+func (p *Page) key(w http.ResponseWriter, r *http.Request) {
+	if !p.form(w, r) {
+		return
+	}
+	a, err := lookupOf(r)
+	if err != nil {
+		p.fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	found, err := p.find(a)
+	maySee := p.only(r)
+	found = slices.DeleteFunc(slices.Clone(found), func(s Subject) bool {
+		name := s.Limit.Limit().Name
+		return !maySee(name) || !strings.Contains(name, a.Narrow)
+	})
+	if err != nil {
+		p.fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	if len(found) > maxFound {
+		p.narrow(w, r, a, found)
+		return
+	}
+	page := keyPage{Shown: text(a.Query), lookup: a, CanWrite: p.mayWrite(r),
+		RefusedAs: text(p.refusedAs(found))}
+	if a.Listed != "" {
+		_, page.Shown, _ = strings.Cut(a.Listed, " ")
+		page.Shown, page.RefusedAs = text(page.Shown), ""
+	} else if page.Shown == a.Query {
+		page.Typed = a.Query
+	}
+	room := false
+	for _, s := range found {
+		v := p.viewOf(r.Context(), s)
+		page.Limits = append(page.Limits, v)
+		page.CanRelease = page.CanRelease || v.Holds
+	}
+	slices.SortStableFunc(page.Limits, func(a, b *keyView) int {
+		rank := func(v *keyView) int64 {
+			switch {
+			case v.Err != nil, v.Refuses() && !v.Trial:
+				return 2001
+			case v.Block || v.Of == 0:
+				return 0
+			}
+			return 1000 * v.Used() / v.Of
+		}
+		return cmp.Compare(rank(b), rank(a))
+	})
+	for _, v := range page.Limits {
+		if v.Err != nil || v.Refuses() && !v.Trial {
+			page.Says = append(page.Says, v.Says())
+			page.Refused, page.Failed = true, page.Failed || v.Err != nil
+		} else {
+			room = true
+		}
+		if v.Plot() != nil {
+			page.Plots = append(page.Plots, v)
+		}
+	}
+	switch {
+	case len(page.Limits) == 0:
+		page.Says = []string{"No limit applies to it."}
+	case !page.Refused:
+		page.Says = []string{"No limit refuses this key."}
+	case room:
+		page.Says = append(page.Says, "The others have room.")
+	}
+	p.write(w, r, http.StatusOK, "key", page)
+}
+
+// find returns what a form asks for.
+func (p *Page) find(a lookup) ([]Subject, error) {
+	switch {
+	case p.opts.Store == nil:
+		return nil, errors.New("the page has no store to look the key up in")
+	case a.Listed != "":
+		return p.listed(a.Listed)
+	case a.Query == "":
+		return nil, errors.New("type a key")
+	}
+	return p.opts.Find(a.Query)
+}
+
+// listed returns a key of the list of those that are refused most, by the limit and its name.
+func (p *Page) listed(text string) ([]Subject, error) {
+	limit, name, _ := strings.Cut(text, " ")
+	if p.opts.Top == nil {
+		return nil, errors.New("the page has no list of keys that are refused most")
+	}
+	key, ok := p.opts.Top.Key(limit, name)
+	if !ok {
+		return nil, errors.New("the key is not among the most refused ones any more, or is too " +
+			"long to be kept")
+	}
+	// Find knows the rate of a key better, if it takes the key as one.
+	found, err := p.opts.Find(key)
+	of := func(s Subject) bool { return s.Limit.Limit().Name == limit && s.Key == key }
+	if i := slices.IndexFunc(found, of); err == nil && i >= 0 {
+		return found[i : i+1], nil
+	}
+	for _, a := range p.opts.Limits() {
+		if a.Limit().Name == limit {
+			return []Subject{{a, key}}, nil
+		}
+	}
+	return nil, errors.New("the limit is not in force any more")
+}
+
+// narrow lists limits of which too many have a key.
+func (p *Page) narrow(w http.ResponseWriter, r *http.Request, a lookup, found []Subject) {
+	var names []string
+	for _, s := range found {
+		names = append(names, s.Limit.Limit().Name)
+	}
+	slices.Sort(names)
+	p.write(w, r, http.StatusOK, "narrow", struct {
+		lookup
+		Shown string
+		Most  int
+		Names []string
+	}{a, text(a.Query), maxFound, slices.Compact(names)})
+}
+
+// refusedAs returns the name of the key of all subjects, or "" if they have several.
+func (p *Page) refusedAs(found []Subject) string {
+	if len(found) == 0 || slices.ContainsFunc(found, func(s Subject) bool {
+		return s.Key != found[0].Key
+	}) {
+		return ""
+	}
+	return p.nameOf(found[0].Key)
+}

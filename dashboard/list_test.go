@@ -1,0 +1,218 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+// calls observes decisions under a limit, of a key that then has so many units free.
+func calls(t *testing.T, page *dashboard.Page, limit string, admitted, refused int, free int64) {
+	l := ratelimit.PerMinute(limit, 100)
+	for i := range admitted + refused {
+		ok := i < admitted
+		page.Observe(t.Context(), ratelimit.Observation{Limits: []ratelimit.Limit{l}, N: 1,
+			Results: []ratelimit.Result{{Allowed: ok, Limit: l, Remaining: free}}, Admitted: ok})
+	}
+}
+
+var rowName = regexp.MustCompile(`<tr data-limit="([^"]+)">`)
+
+// listed returns the names of the limits in a list.
+func listed(page string) (names string) {
+	for _, m := range rowName.FindAllStringSubmatch(page, -1) {
+		names += m[1] + " "
+	}
+	return strings.TrimSpace(names)
+}
+
+// TestList: the list is sorted and filtered as a link says, links keep what was chosen, and a limit
+// that has not decided is there too.
+func TestList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, &dashboard.Options{Store: newStore(t),
+			Limits: func() []ratelimit.Algorithm {
+				return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("idle", 7))}
+			}})
+		calls(t, page, "team-a", 5, 1, 40)
+		calls(t, page, "team-b", 9, 9, 0)
+		calls(t, page, "other", 99, 0, 20)
+		time.Sleep(1500 * time.Millisecond)
+		b := browser{t, page}
+		for query, want := range map[string]string{
+			"":                       "team-b team-a other idle",
+			"?sort=used":             "team-b other team-a idle",
+			"?sort=name":             "idle other team-a team-b",
+			"?sort=x&range=x":        "team-b team-a other idle",
+			"?refusing=yes":          "team-b team-a",
+			"?filter=TEAM&sort=name": "team-a team-b",
+			"?filter=none":           "",
+			"?filter=idle&range=60m": "idle",
+			"?part=all&filter=other": "other",
+		} {
+			if got := listed(b.get("/" + query)); got != want {
+				t.Errorf("%s: %q, want %q", query, got, want)
+			}
+		}
+		shown := b.get("/?filter=team&sort=name&range=60m")
+		for _, want := range []string{
+			`href="./?filter=team&amp;sort=name"`, // 15 minutes
+			`href="./?filter=team&amp;range=60m&amp;sort=used"`,
+			`href="limit?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name"`,
+			`chart?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name"`,
+			"team</a> 2 limits, 42 % refused", "100 a minute for each key", "2 of 4 limits.",
+			`value="60" aria-hidden="true"></meter> <span>60 %</span>`,
+		} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		if shown := b.get("/"); !strings.Contains(shown, "7 an hour for each key") ||
+			!strings.Contains(shown, "<title>● 8.1 % refused</title>") {
+			t.Errorf("the page is %s", shown)
+		}
+	})
+}
+
+// TestRanges: what was decided longer ago is in the longer ranges, for an hour.
+func TestRanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		b := browser{t, page}
+		time.Sleep(500 * time.Millisecond)
+		calls(t, page, "calls", 7, 0, 50)
+		for _, at := range []struct {
+			after time.Duration
+			want  string // ranges that have the calls
+		}{
+			{2 * time.Second, "1m 15m 60m"}, {59 * time.Second, "1m 15m 60m"},
+			{62 * time.Second, "15m 60m"}, {14 * time.Minute, "15m 60m"}, {16 * time.Minute, "60m"},
+			{59 * time.Minute, "60m"}, {61 * time.Minute, ""},
+		} {
+			time.Sleep(time.Until(started(at.after)))
+			var has []string
+			for _, r := range []string{"1m", "15m", "60m"} {
+				if strings.Contains(b.get("/?range="+r), "<td>7</td><td>0</td>") {
+					has = append(has, r)
+				}
+				drawn := strings.Contains(b.get("/limit?name=calls&range="+r), ": 7 admitted")
+				ended := r != "60m" || at.after > 15*time.Second // the column
+				if drawn != (ended && slices.Contains(has, r)) {
+					t.Errorf("after %v the chart of %s has the calls: %t", at.after, r, drawn)
+				}
+			}
+			if got := strings.Join(has, " "); got != at.want {
+				t.Errorf("after %v the calls are in %q, want %q", at.after, got, at.want)
+			}
+		}
+	})
+}
+
+// started returns the time so long after a bubble of synctest begins.
+func started(after time.Duration) time.Time {
+	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(after)
+}
+
+// TestOverview: the page says in a sentence how things are, what somebody has to act on, and what
+// makes a first decision.
+func TestOverview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var state []dashboard.Line
+		page := newPage(t, &dashboard.Options{
+			State: func() []dashboard.Line { return state },
+			Try:   func() string { return "curl <here>" },
+			Rule: func(string) dashboard.Rule {
+				return dashboard.Rule{Keys: "for all together", Shared: true,
+					Lines: func() []dashboard.Line {
+						return []dashboard.Line{{Name: "file", Value: "limits.yaml:3:5"}}
+					}}
+			}})
+		b := browser{t, page}
+		wants := func(path string, texts ...string) {
+			t.Helper()
+			shown := b.get(path)
+			for _, text := range texts {
+				if !strings.Contains(shown, text) {
+					t.Errorf("the page lacks %q: %s", text, shown)
+				}
+			}
+		}
+		wants("/", "No decision yet", "<pre tabindex=\"0\">curl &lt;here&gt;</pre>",
+			"No decision in the last minute.", "<title>Limits</title>")
+		state = []dashboard.Line{{Name: "store", Value: "redis", Says: "Deciding on Redis."},
+			{Name: "file", Value: "x", Says: "The limits of 2000-01-01T00:00:05Z are in force."}}
+		calls(t, page, "calls", 97, 3, 50)
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		wants("/", `<strong>Deciding on Redis.</strong> 10 decisions a second, 3 % refused. The limits `+
+			`of <time datetime="2000-01-01T00:00:05Z">00:00 UTC</time> are in force.`,
+			"<title>● 3 % refused</title>", "97 in 15 min", "for all together")
+		wants("/limit?name=calls", "the limit, 1.7/s", "limits.yaml:3:5", `<path class="line"`)
+		state = []dashboard.Line{{Name: "store", Value: "redis", Bad: true,
+			Says: "Redis has been unavailable since 2000-01-01T00:00:05Z: calls are errors."},
+			{Name: "file", Value: "no such file", Bad: true}}
+		wants("/", `<p class="says bad">Redis has been unavailable since <time `,
+			`<p class="says bad">file: no such file</p>`,
+			"<title>● Redis has been unavailable</title>")
+	})
+}
+
+// TestListedKey: a hash in the list of most refused keys leads to the page of its key, which can be
+// reset there, and does not show the key.
+func TestListedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		top, err := topkeys.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := algorithm.SlidingLog(ratelimit.PerHour("log", 1))
+		page := newPage(t, &dashboard.Options{Store: store, Top: top,
+			MayWrite: func(*http.Request) bool { return true },
+			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log} }})
+		l := newLimiter(t, store, log).WithObserver(top.Observe)
+		for range 2 {
+			if _, err := l.Allow(t.Context(), "mallory"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(6 * time.Second)
+		b := browser{t, page}
+		m := regexp.MustCompile(`name="refused" value="([^"]+)"`).FindStringSubmatch(b.get("/"))
+		if m == nil {
+			t.Fatal(b.get("/"))
+		}
+		name := top.Name("mallory")
+		form := url.Values{"token": {b.token()}, "refused": {m[1]}}
+		status, shown := b.post("/key", form)
+		if want := "log refuses this key: 1 of 1 used."; status != 200 ||
+			!strings.Contains(shown, want) || !strings.Contains(shown, "<bdi>"+name) {
+			t.Errorf("status %d, want %q: %s", status, want, shown)
+		}
+		form.Set("action", "reset")
+		form.Set("limit", "log")
+		_, confirm := b.post("/act", form)
+		form.Set("confirmed", "yes")
+		_, done := b.post("/act", form)
+		if !strings.Contains(done, "0 of 1 used") || !allows(t, l, "mallory") {
+			t.Errorf("the key is not reset: %s", done)
+		}
+		if strings.Contains(fmt.Sprint(shown, confirm, done), "mallory") {
+			t.Error("a page shows the key")
+		}
+		form.Set("refused", "AAAA")
+		if status, _ := b.post("/key", form); status != 400 {
+			t.Errorf("a name that is not in the list: status %d", status)
+		}
+	})
+}
