@@ -17,7 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/dashboard"
 )
 
-// BenchmarkViewers is what a second of 2,000 decisions under 200 limits costs with the page and 10
+// BenchmarkViewers is what a second of 2,000 decisions under 300 limits costs with the page and 10
 // viewers more than without the page, in milliseconds of CPU, and of these what it costs without
 // viewers. An operation is three seconds, one of each. The viewers are in the same process.
 func BenchmarkViewers(b *testing.B) {
@@ -35,7 +35,7 @@ func BenchmarkViewers(b *testing.B) {
 
 // costOf returns the CPU time of a second of decisions.
 func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
-	const limits, decisions, tick = 200, 2000, 10 * time.Millisecond
+	const limits, decisions, tick = 300, 2000, 10 * time.Millisecond
 	store := newStore(b)
 	page := newPage(b, &dashboard.Options{Store: store})
 	defer page.Close()
@@ -61,6 +61,15 @@ func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
 		go func() { _, _ = io.Copy(io.Discard, res.Body) }()
 	}
 	charts := viewers * 50 / 60 // a second: the first 50 of each viewer, every minute
+	parts := viewers / 5        // a second: each viewer asks every five seconds how things are
+	get := func(path string) {
+		res, err := http.Get(server.URL + path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
 	runtime.GC()
 	began := cpu(b)
 	ticker := time.NewTicker(tick)
@@ -73,12 +82,10 @@ func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
 			b.Fatal(err)
 		}
 		if i%(decisions/max(charts, 1)) == 0 && i/(decisions/max(charts, 1)) < charts {
-			res, err := http.Get(fmt.Sprint(server.URL, "/chart?name=limit-", i%limits))
-			if err != nil {
-				b.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, res.Body)
-			res.Body.Close()
+			get(fmt.Sprint("/chart?name=limit-", i%limits))
+		}
+		if i%(decisions/max(parts, 1)) == 0 && i/(decisions/max(parts, 1)) < parts {
+			get("/?part=now")
 		}
 	}
 	return cpu(b) - began

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -97,14 +98,9 @@ type plot struct {
 	PeakAt    template.HTML    // when it began
 	Axis      [5]template.HTML // times, from the left to the right; the last one is now
 	Each      string           // the length of a column
-	Rows      []plotRow
-	Line      int    // the height of the limit's line; 0: it has none
-	LineSays  string // what it is
-}
-
-type plotRow struct {
-	At                           template.HTML
-	Admitted, Refused, Undecided string
+	Rows      template.HTML    // of the table: numbers and times only
+	Line      int              // the height of the limit's line; 0: it has none
+	LineSays  string           // what it is
 }
 
 // plot returns the chart of a series with a limit of so many decisions a second; 0 draws none.
@@ -130,20 +126,24 @@ func (h *timeline) plot(s *series, c choice, title string, limit float64) *plot 
 	seconds := int(each.Seconds())
 	p := &plot{Title: title, Columns: r.columns, Height: chartHeight, All: drawn.all,
 		Decided: drawn.decided, Admitted: drawn.admitted, Each: length(each),
-		Scale: [2]string{short(top) + "/s", short(top/2) + "/s"},
+		Scale: [2]string{compact(top) + "/s", compact(top/2) + "/s"},
 		Peak:  perSecond(peak, seconds), PeakAt: clock(begin(at), r == minute)}
 	for i := range p.Axis {
 		p.Axis[i] = clock(begin(i*r.columns/(len(p.Axis)-1)), r == minute)
 	}
 	p.Axis[len(p.Axis)-1] = "now"
 	var sum counts
+	var rows strings.Builder // a template would take most of the time of a page
 	for i, c := range of {
 		for k, n := range c {
 			sum[k] += n
 		}
-		p.Rows = append(p.Rows, plotRow{clock(begin(i), true), number(c[admitted]), number(c[refused]),
-			number(c[undecided])})
+		for _, part := range []string{"\n<tr><th scope=\"row\">", string(clock(begin(i), true)),
+			"<td>", number(c[admitted]), "<td>", number(c[refused]), "<td>", number(c[undecided])} {
+			rows.WriteString(part)
+		}
 	}
+	p.Rows = template.HTML(rows.String())
 	p.Undecided = sum[undecided] > 0
 	p.Says = fmt.Sprintf("Decisions of the last %s: %s admitted, %s refused, %s undecided",
 		r.Text, number(sum[admitted]), number(sum[refused]), number(sum[undecided]))

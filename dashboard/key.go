@@ -96,7 +96,7 @@ func (v *keyView) Plot() *stepPlot {
 	}
 	p := &stepPlot{Path: string(fmt.Appendf(path, "H%dV%dz", stepWidth+stepWidth/50, chartHeight)),
 		Width: stepWidth + stepWidth/50, Height: chartHeight,
-		Scale: [2]string{number(v.Of), short(float64(v.Of) / 2)}}
+		Scale: [2]string{compact(float64(v.Of)), compact(float64(v.Of) / 2)}}
 	for i := range p.Axis {
 		p.Axis[i] = "in " + length(last*time.Duration(i)/time.Duration(len(p.Axis)-1))
 	}

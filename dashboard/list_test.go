@@ -51,15 +51,15 @@ func TestList(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		b := browser{t, page}
 		for query, want := range map[string]string{
-			"":                       "team-b team-a other idle",
-			"?sort=used":             "team-b other team-a idle",
-			"?sort=name":             "idle other team-a team-b",
-			"?sort=x&range=x":        "team-b team-a other idle",
-			"?refusing=yes":          "team-b team-a",
-			"?filter=TEAM&sort=name": "team-a team-b",
-			"?filter=none":           "",
-			"?filter=idle&range=60m": "idle",
-			"?part=all&filter=other": "other",
+			"":                        "team-b team-a other idle",
+			"?sort=used":              "team-b other team-a idle",
+			"?sort=name":              "idle other team-a team-b",
+			"?sort=x&range=x":         "team-b team-a other idle",
+			"?refusing=yes":           "team-b team-a",
+			"?filter=TEAM&sort=name":  "team-a team-b",
+			"?filter=none":            "",
+			"?filter=idle&range=60m":  "idle",
+			"?part=list&filter=other": "other",
 		} {
 			if got := listed(b.get("/" + query)); got != want {
 				t.Errorf("%s: %q, want %q", query, got, want)

@@ -47,7 +47,8 @@ func (p *Page) state() []Line {
 	return lines
 }
 
-func (p *Page) overview(c choice, maySee func(string) bool, refusing, limits int) overview {
+func (p *Page) overview(c choice, maySee func(string) bool) overview {
+	refusing, limits := p.refusing(c, maySee)
 	var state []Line
 	if maySee == nil {
 		state = p.state()
@@ -112,6 +113,30 @@ func (p *Page) overview(c choice, maySee func(string) bool, refusing, limits int
 			Below: fmt.Sprintf("of %s, %s", number(int64(limits)), in), Refusing: true},
 	}
 	return o
+}
+
+// refusing returns how many limits but trials have refused in a range, and how many there are.
+func (p *Page) refusing(c choice, maySee func(string) bool) (refusing, limits int) {
+	may := func(limit string) bool { return maySee == nil || maySee(limit) }
+	h := &p.history
+	decided := *h.limits.Load()
+	for _, a := range p.opts.Limits() {
+		if name := a.Limit().Name; decided[name] == nil && may(name) {
+			limits++
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range decided {
+		if !may(s.name) {
+			continue
+		}
+		limits++
+		if !s.trial && c.Range.inLocked(s)[refused] > 0 {
+			refusing++
+		}
+	}
+	return refusing, limits
 }
 
 // said returns a line as a sentence.

@@ -136,14 +136,14 @@ func notes(c *counts, holds int64) string {
 		n    int64
 		text string
 	}{
-		{c[undecided], "%s undecided"}, {c[cached], "%s refused from memory"},
-		{c[local], "%s decided locally"}, {c[open], "%s admitted by the policy"},
-		{c[here], "%s from units taken ahead"}, {c[warned], "%s with a warning"},
-		{c[stricter], "%s refused that the live limits admit"},
-		{c[looser], "%s admitted that the live limits refuse"}, {holds, "%s open holds"},
+		{c[undecided], "undecided"}, {c[cached], "refused from memory"},
+		{c[local], "decided locally"}, {c[open], "admitted by the policy"},
+		{c[here], "from units taken ahead"}, {c[warned], "with a warning"},
+		{c[stricter], "refused that the live limits admit"},
+		{c[looser], "admitted that the live limits refuse"}, {holds, "open holds"},
 	} {
 		if n.n > 0 {
-			all = append(all, fmt.Sprintf(n.text, number(n.n)))
+			all = append(all, number(n.n)+" "+n.text)
 		}
 	}
 	return strings.Join(all, ", ")

@@ -147,25 +147,25 @@ type shownKey struct {
 	Refusals, For    string
 }
 
+// index shows the first page, or a part of it: how things are now, or the list.
 func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 	c, maySee := choiceOf(r.URL), p.limited(r)
-	v := indexView{List: p.list(c, maySee), CanLook: p.opts.Store != nil, Top: p.top(maySee, "")}
-	all := p.rows(c, maySee, false)
-	refusing := 0
-	for _, row := range all {
-		if row.refused > 0 && !row.Trial {
-			refusing++
-		}
+	var v indexView
+	if part := r.URL.Query().Get("part"); part == "list" {
+		v.List = p.list(c, maySee)
+		p.write(w, r, http.StatusOK, "part-list", v)
+		return
+	} else if part == "now" {
+		v.Now, v.Top = p.overview(c, maySee), p.top(maySee, "")
+		p.write(w, r, http.StatusOK, "part-now", v)
+		return
 	}
-	v.Now = p.overview(c, maySee, refusing, v.List.Of)
+	v = indexView{Now: p.overview(c, maySee), List: p.list(c, maySee), Top: p.top(maySee, ""),
+		CanLook: p.opts.Store != nil}
 	if at, ok := p.history.since(); ok {
 		v.Since = clock(at, false)
 	}
-	name := "index"
-	if r.URL.Query().Get("part") != "" {
-		name = "parts"
-	}
-	p.write(w, r, http.StatusOK, name, v)
+	p.write(w, r, http.StatusOK, "index", v)
 }
 
 // mostTop is how many keys the first page shows.

@@ -46,6 +46,19 @@ func short(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
+// compact returns a number for an axis, such as 1.5M.
+func compact(v float64) string {
+	for _, u := range []struct {
+		of   float64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if v >= max(u.of, 1e4) {
+			return short(v/u.of) + u.name
+		}
+	}
+	return short(v)
+}
+
 // percent returns a share such as 3.1 %. What is not 0 is not shown as 0, and what is not all is
 // not shown as all.
 func percent(part, whole int64) string {
@@ -170,6 +183,6 @@ func clock(t time.Time, seconds bool) template.HTML {
 	if time.Since(t).Abs() > 12*time.Hour {
 		shown = t.Format(time.DateOnly) + " " + shown
 	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`,
-		t.Format("2006-01-02T15:04:05Z"), shown))
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05Z") + `">` + shown +
+		"</time>")
 }

@@ -18,6 +18,9 @@ func TestWords(t *testing.T) {
 		perSecond(0, 60): "0/s", perSecond(1, 1000): "<0.01/s", perSecond(1, 10): "0.1/s",
 		perSecond(25, 100): "0.25/s", perSecond(31, 10): "3.1/s", perSecond(74_400, 60): "1,240/s",
 
+		compact(800): "800", compact(1200): "1,200", compact(15_000): "15k",
+		compact(1e6): "1M", compact(1 << 40): "1.1T",
+
 		percent(0, 0): "0 %", percent(1, 10_000): "<0.1 %", percent(31, 1000): "3.1 %",
 		percent(3, 100): "3 %", percent(49, 100): "49 %", percent(9999, 10_000): ">99 %",
 		percent(7, 7): "100 %",

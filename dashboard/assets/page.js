@@ -45,9 +45,9 @@
   };
   const live = ["problems", "says", "empty", "totals", "plot", "top", "state", "numbers"];
 
-  const load = async (names, address = location.href) => {
-    const url = new URL(address);
-    url.searchParams.set("part", "all");
+  const load = async (names) => {
+    const url = new URL(location.href);
+    url.searchParams.set("part", names === live ? "now" : "list");
     const answer = await fetch(url);
     if (!answer.ok) throw new Error(answer.statusText);
     replace(await answer.text(), names);
@@ -65,9 +65,9 @@
     const tip = document.createElement("div"), text = document.createElement("span");
     tip.className = share > 0.5 ? "tip left" : "tip";
     tip.style.left = 100 * share + "%";
-    text.textContent = `${cells[0].innerText.trim()}: ${cells[1].innerText} admitted, ` +
-      `${cells[2].innerText} refused` +
-      (cells[3].innerText === "0" ? "" : `, ${cells[3].innerText} undecided`);
+    const [at, admitted, refused, undecided] = [...cells].map((c) => c.textContent.trim());
+    text.textContent = `${at}: ${admitted} admitted, ${refused} refused` +
+      (undecided === "0" ? "" : `, ${undecided} undecided`);
     tip.append(text);
     plot.append(tip);
   };
@@ -107,7 +107,8 @@
       set(copy, "copied");
     });
     if (!document.getElementById("plot")) return;
-    setInterval(() => document.hidden || load(live).catch(() => {}), 2000);
+    const short = new URLSearchParams(location.search).get("range") === "1m";
+    setInterval(() => document.hidden || load(live).catch(() => {}), short ? 2000 : 5000);
     const filter = document.getElementById("filter");
     if (!filter) return;
 
@@ -131,7 +132,7 @@
       const rows = document.getElementById("rows");
       if (!document.hidden && !rows.matches(":hover, :focus-within")) load(["rows", "ranges"]).catch(() => {});
     };
-    setInterval(redraw, new URLSearchParams(location.search).get("range") === "1m" ? 10000 : 60000);
+    setInterval(redraw, short ? 10000 : 60000);
 
     // Proxies may hold events back, and a connection may hang: without an event in five seconds the
     // page asks itself.

@@ -38,6 +38,10 @@ func TestPage(t *testing.T) {
 		{"moves", (*scene).moves},
 		{"looks", (*scene).looks},
 		{"inspects", (*scene).inspects},
+		{"finds", (*scene).finds},
+		{"charts", (*scene).charts},
+		{"traces", (*scene).traces},
+		{"states", (*scene).states},
 		{"plain", (*scene).plain},
 		{"polls", (*scene).polls},
 		{"policy", (*scene).policy},
@@ -55,11 +59,12 @@ func TestPage(t *testing.T) {
 
 // cell is an expression for a number in the row of a limit.
 func cell(limit string, column int) string {
-	return fmt.Sprintf(`+$("#limits tr[data-limit='%s']").cells[%d].innerText`, limit, column)
+	return fmt.Sprintf(`+$("#limits tr[data-limit='%s']").cells[%d].innerText.replaceAll(",", "")`,
+		limit, column)
 }
 
 // Columns of the table of limits.
-const admittedInQuarter, refusedInQuarter = 6, 7
+const admittedInQuarter, refusedInQuarter = 4, 5
 
 // moves: numbers move without a load of the page, a new limit and a refused key appear, and the
 // browser asks nobody else and keeps nothing.
@@ -69,8 +74,8 @@ func (s *scene) moves(b *tab) {
 	b.until(fmt.Sprintf("%s > %d", cell("api", admittedInQuarter), before))
 	b.until(`$("#top").innerText.includes("login")`)
 	b.until(cell("api-300", refusedInQuarter) + " > 0")
-	if got := b.text(`#limits tr[data-limit="api-300"]`); !strings.Contains(got, "(trial)") ||
-		!strings.Contains(got, "refused only here") {
+	if got := b.text(`#limits tr[data-limit="api-300"]`); !strings.HasPrefix(got, "api-300 trial\n") ||
+		!strings.Contains(got, "refused that the live limits admit") {
 		s.t.Errorf("the trial's row is %q", got)
 	}
 	if b.text("#top") == "" || strings.Contains(b.text("#top"), "203.0.113.7") {
@@ -80,7 +85,8 @@ func (s *scene) moves(b *tab) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	b.until(`$("#limits tr[data-limit='abuse']") !== null`)
+	b.until(cell("abuse", admittedInQuarter) + " === 1")
+	b.until(`$("#limits tr[data-limit='abuse'] a") !== null`) // it has a page now
 	if !slices.Equal(b.hosts, []string{s.host}) {
 		s.t.Errorf("the page asked %v, want %s only", b.hosts, s.host)
 	}
@@ -108,7 +114,6 @@ func (s *scene) looks(b *tab) {
 	if width := js[int](b, `document.scrollingElement.scrollWidth`); width > 320 {
 		s.t.Errorf("the page is %d pixels wide on a screen of 320", width)
 	}
-	b.screenshot(s.t.ArtifactDir(), "narrow")
 	b.do(chromedp.EmulateViewport(1100, 800))
 	b.click(`a[href="limit?name=api"]`, "api")
 	b.accessible()
@@ -134,7 +139,7 @@ func (s *scene) inspects(b *tab) {
 	b.press("user:42")
 	b.press(kb.Enter)
 	b.until(`$("h1")?.innerText === "Key user:42"`)
-	if got := b.text("main"); !strings.Contains(got, "300000 of 1000000 units are free") {
+	if got := b.text("main"); !strings.Contains(got, "700,000 of 1,000,000 used or held\n\n300,000 free now") {
 		s.t.Errorf("the page of the key is %q", got)
 	}
 	b.accessible()
@@ -156,22 +161,175 @@ func (s *scene) inspects(b *tab) {
 		s.t.Error("the hold is there after its release")
 	}
 	s.lookUp(b, "user:42")
-	if got := b.text("main"); !strings.Contains(got, "700000 of 1000000 units are free") {
+	if got := b.text("main"); !strings.Contains(got, "300,000 of 1,000,000 used or held\n\n700,000 free now") {
 		s.t.Errorf("after the release the page of the key is %q", got)
 	}
 	b.click("form:has(input[name=limit][value=tokens]) button[value=reset]", "Delete what is")
 	b.click("button[value=reset]", "Done")
 	s.lookUp(b, "user:42")
-	if got := b.text("main"); !strings.Contains(got, "1000000 of 1000000 units are free") {
+	if got := b.text("main"); !strings.Contains(got, "0 of 1,000,000 used or held\n\n1,000,000 free now") {
 		s.t.Errorf("after the reset the page of the key is %q", got)
 	}
 	b.click("button[value=block]", "Block the key")
 	b.click("button[value=block]", "Done")
 	s.lookUp(b, "user:42")
-	if got := b.text("main"); !strings.Contains(got, "Blocked for 14m") &&
-		!strings.Contains(got, "Blocked for 15m0s") {
+	if got := b.text("main"); !strings.Contains(got, "Blocked for 14 min 5") &&
+		!strings.Contains(got, "Blocked for 15 min\n") {
 		s.t.Errorf("after the block the page of the key is %q", got)
 	}
+	b.clean()
+}
+
+// rowNames is an expression for the names of the limits in the list, in their order.
+const rowNames = `$$("#limits tr[data-limit]").map((r) => r.dataset.limit).join()`
+
+// finds: the list is filtered as somebody types, and sorted, and all links keep what was chosen.
+func (s *scene) finds(b *tab) {
+	b.until(`$("#status").innerText === "Live."`)
+	b.fill("input[name=filter]", "LOG")
+	b.until(rowNames + ` === "login"`)
+	b.until(`$("#ranges a").search.includes("filter=LOG")`)
+	b.click("#ranges a", "Limits")
+	if got := js[string](b, "location.search"); got != "?filter=LOG&range=1m" {
+		s.t.Errorf("the link of a range leads to %s", got)
+	}
+	if got := js[string](b, rowNames); got != "login" {
+		s.t.Errorf("with a filter the list is %s", got)
+	}
+	b.click("#limits a", "login")
+	b.click("header nav a", "Limits")
+	if got := js[string](b, "location.search"); got != "?filter=LOG&range=1m" {
+		s.t.Errorf("the link back leads to %s", got)
+	}
+	b.do(chromedp.Navigate(s.url))
+	b.do(chromedp.Click(chromedp.CSS("input[name=refusing]")))
+	b.until(`!` + rowNames + `.includes("tokens") && ` + rowNames + `.includes("login")`)
+	for sort, order := range map[string]string{
+		"name":    `(a, b) => a.dataset.limit < b.dataset.limit`,
+		"used":    `(a, b) => a.querySelector("meter").value >= b.querySelector("meter").value`,
+		"refused": `(a, b) => +a.cells[5].innerText.replaceAll(",", "") >= +b.cells[5].innerText.replaceAll(",", "")`,
+	} {
+		b.do(chromedp.Navigate(s.url + "?sort=" + sort))
+		if !js[bool](b, `$$("#limits tr[data-limit]").every((r, i, all) =>
+			i === 0 || (`+order+`)(all[i - 1], r))`) {
+			s.t.Errorf("sorted by %s the list is %s", sort, js[string](b, rowNames))
+		}
+	}
+	b.do(chromedp.Navigate(s.url + "?sort=name"))
+	if got := b.text("#limits .group"); !strings.HasPrefix(got, "api 2 limits, ") {
+		s.t.Errorf("the group is %q", got)
+	}
+	b.clean()
+}
+
+// charts: the chart has values under the pointer, and the same in a table.
+func (s *scene) charts(b *tab) {
+	b.until(`$("#status").innerText === "Live."`)
+	for _, r := range []struct {
+		name string
+		rows int
+	}{{"1m", 60}, {"15m", 90}, {"60m", 120}} {
+		b.do(chromedp.Navigate(s.url + "?range=" + r.name))
+		if n := js[int](b, `$$("#plot tbody tr").length`); n != r.rows {
+			s.t.Errorf("the chart of %s has %d values, want %d", r.name, n, r.rows)
+		}
+	}
+	b.do(chromedp.Navigate(s.url + "?range=1m"))
+	point := `(() => {
+		const plot = $("#plot .plot"), box = plot.getBoundingClientRect();
+		plot.dispatchEvent(new PointerEvent("pointermove",
+			{bubbles: true, clientX: box.right - 1, clientY: box.top + 5}));
+		const cells = [...$$("#plot tbody tr").at(-1).cells].map((c) => c.textContent.trim());
+		return $(".tip").innerText === cells[0] + ": " + cells[1] + " admitted, " + cells[2] +
+			" refused" && cells[1] !== "0";
+	})()`
+	b.until(point)
+	for _, part := range []string{"#plot .scale", "#plot .axis", "#plot figcaption"} {
+		if b.text(part) == "" {
+			s.t.Errorf("the chart has no %s", part)
+		}
+	}
+	b.clean()
+}
+
+// traces: by keyboard alone a viewer comes from what refuses to the key that is refused, and to when
+// it is free.
+func (s *scene) traces(b *tab) {
+	b.until(`$("#status").innerText === "Live." && $("#top").innerText.includes("login")`)
+	to := func(element string) {
+		s.t.Helper()
+		for range 80 {
+			b.press(kb.Tab)
+			if js[bool](b, `document.activeElement.matches(`+"`"+element+"`"+`)`) {
+				b.press(kb.Enter)
+				return
+			}
+		}
+		s.t.Fatalf("no Tab leads to %s", element)
+	}
+	to(`#limits a[href^="limit?name=login"]`)
+	b.until(`$("h1")?.innerText === "login"`)
+	to(`#top button.link`)
+	b.until(`$("h1")?.innerText.startsWith("Key ") ?? false`)
+	if got := b.text("#says"); !strings.HasPrefix(got,
+		"login refuses this key: 5 of 5 used. The next unit is free in ") {
+		s.t.Errorf("the page of the key says %q", got)
+	}
+	if got := js[string](b, "document.body.innerText"); strings.Contains(got, "203.0.113.7") {
+		s.t.Error("the page of a hash shows the key")
+	}
+	b.accessible()
+	b.clean()
+}
+
+// states: each page is readable in each color and width while the program is calm, while it refuses
+// and while its store is unavailable.
+func (s *scene) states(b *tab) {
+	for _, name := range []string{"calm", "busy", "outage"} {
+		url := s.url
+		if name == "calm" {
+			url = strings.Replace(s.url, "/admin/", "/calm/", 1)
+		}
+		s.outage.Store(name == "outage")
+		for _, page := range []string{"index", "limit", "key"} {
+			b.do(chromedp.Navigate(url))
+			switch page {
+			case "index":
+				b.until(`$("#status").innerText === "Live."`)
+			case "limit":
+				b.click(`a[href="limit?name=api"]`, "api")
+			case "key":
+				b.fill("input[name=q]", "tenant:acme"+kb.Enter)
+				b.until(`$("h1")?.innerText === "Key tenant:acme"`)
+			}
+			for _, colors := range []string{"light", "dark"} {
+				b.prefers(colors)
+				b.accessible()
+				for _, width := range []int64{1280, 390, 320} {
+					b.do(chromedp.EmulateViewport(width, 900))
+					if got := js[int64](b, `document.scrollingElement.scrollWidth`); got > width {
+						s.t.Errorf("%s, %s: %d pixels wide on a screen of %d", name, page, got, width)
+					}
+					if width > 320 {
+						b.screenshot(s.t.ArtifactDir(),
+							fmt.Sprint(page, "-", name, "-", colors, "-", width))
+					}
+				}
+			}
+			b.do(chromedp.EmulateViewport(1100, 800))
+		}
+		if bad := js[bool](b, `$(".says.bad") !== null`); bad {
+			s.t.Errorf("%s: the page of a key says that somebody has to act", name)
+		}
+	}
+	b.do(chromedp.Navigate(s.url))
+	if got := b.text("#problems"); got != "Redis has been unavailable: this process decides." ||
+		js[string](b, "document.title") != "● Redis has been unavailable" {
+		s.t.Errorf("the problems are %q", got)
+	}
+	s.outage.Store(false)
+	b.until(`$("#problems").innerText === ""`)
+	b.prefers("light")
 	b.clean()
 }
 
@@ -194,7 +352,7 @@ func (s *scene) plain(b *tab) {
 		s.t.Error("there are no numbers without JavaScript")
 	}
 	s.lookUp(b, "203.0.113.7")
-	if got := b.text("main"); !strings.Contains(got, "0 of 5 units are free") {
+	if got := b.text("main"); !strings.Contains(got, "5 of 5 used\n\nnext in ") {
 		s.t.Errorf("the page of the key is %q", got)
 	}
 	b.clean()
@@ -231,7 +389,8 @@ func (s *scene) policy(b *tab) {
 		document.body.append(script);
 		return true;
 	})()`)
-	if title := js[string](b, "document.title"); title != "Limits" {
+	if title := js[string](b, "document.title"); !strings.HasPrefix(title, "● ") ||
+		!strings.HasSuffix(title, " % refused") {
 		s.t.Error("an inline script ran")
 	}
 	for _, wrong := range b.seen() {

@@ -36,6 +36,8 @@ type scene struct {
 	block              *ratelimit.Limiter
 	stop               func() // the load
 	instead            atomic.Pointer[http.HandlerFunc]
+	outage             atomic.Bool
+	calm               *dashboard.Page // of a program that refuses nothing
 
 	mu      sync.Mutex
 	counted map[string]*[2]int64 // what callers got by limit: admitted, refused
@@ -60,11 +62,17 @@ func newScene(t *testing.T) *scene {
 		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("tokens", 1_000_000))),
 		algorithm.Blocking("abuse", 24*time.Hour),
 	}
-	state := []dashboard.Line{{Name: "store", Value: "memory"}}
+	state := func() []dashboard.Line {
+		if s.outage.Load() {
+			return []dashboard.Line{{Name: "decides", Value: "this process", Bad: true,
+				Says: "Redis has been unavailable: this process decides."}}
+		}
+		return []dashboard.Line{{Name: "store", Value: "memory", Says: "Deciding in memory."}}
+	}
 	s.page, err = dashboard.New(&dashboard.Options{
 		Store: store, Top: top,
 		Limits:   func() []ratelimit.Algorithm { return algorithms },
-		State:    func() []dashboard.Line { return state },
+		State:    state,
 		MayWrite: func(*http.Request) bool { return true },
 		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -90,6 +98,19 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	s.api = s.api.WithObserver(both(both(s.page.Observe, top.Observe), compare))
+	if s.calm, err = dashboard.New(&dashboard.Options{Store: store, State: state,
+		Limits: func() []ratelimit.Algorithm { return algorithms[2:3] }}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.calm.Close)
+	quiet, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerSecond("api", 1000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = quiet.WithObserver(s.calm.Observe).Allow(t.Context(), "tenant:calm")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.serve()
 	s.load()
 	return s
@@ -112,6 +133,7 @@ func (s *scene) serve() {
 		}
 		s.page.ServeHTTP(w, r)
 	})
+	mux.Handle("/calm/limits/", s.calm)
 	mux.HandleFunc("/favicon.ico", func(http.ResponseWriter, *http.Request) {})
 	listener, err := net.Listen("tcp4", "0.0.0.0:0")
 	if err != nil {

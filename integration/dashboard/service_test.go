@@ -64,22 +64,25 @@ func TestService(t *testing.T) {
 
 	write(file, "limits: [{name: tenants, max: 1/0h}]")
 	d.Signal(t, syscall.SIGHUP)
-	b.until(`$("#state .bad")?.innerText.includes("limits.yaml:1:") ?? false`)
+	b.until(`$("#problems").innerText.startsWith("limits.yaml line 1 is wrong: ")`)
+	b.until(`/ The limits of .* stay in force\.$/.test($("#problems").innerText)`)
 	write(file, serviceLimits)
 	d.Signal(t, syscall.SIGHUP)
-	b.until(`$("#state .bad") === null`)
+	b.until(`$("#problems").innerText === "" && $("#says").innerText.startsWith("Deciding on ")`)
 
 	store.Pause(t)
-	b.until(`$$("#state .bad").some(e => e.innerText.includes("this process, locally"))`)
-	b.until(`$("#limits tr[data-limit=tenants]").innerText.includes(" local")`)
+	b.until(`/ has been unavailable since .*: this process decides within its share, 1 of 2\.$/` +
+		`.test($("#problems").innerText)`)
+	b.until(`document.title.startsWith("● ") && document.title.endsWith(" has been unavailable")`)
+	b.until(`$("#limits tr[data-limit=tenants]").innerText.includes(" decided locally")`)
 	b.accessible()
 	store.Unpause(t)
-	b.until(`$("#state .bad") === null`)
+	b.until(`$("#problems").innerText === "" && $("#says").innerText.startsWith("Deciding on ")`)
 
 	b.do(chromedp.Navigate("http://" + address))
 	b.fill("input[name=q]", "tenant=acme"+kb.Enter)
 	b.until(`$("h1")?.innerText === "Key tenant=acme"`)
-	if got := b.text("main"); !strings.Contains(got, "0 of 100 units are free") {
+	if got := b.text("main"); !strings.Contains(got, "tenants refuses this key: 100 of 100 used") {
 		t.Errorf("the page of the key is %q", got)
 	}
 	stop()
