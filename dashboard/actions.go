@@ -48,7 +48,8 @@ type act struct {
 func (a *act) Will() string {
 	switch a.Name {
 	case "reset":
-		return "After it all units are free. Calls that run go on, and what they hold is not charged."
+		return "After it all units are free. Calls that run go on, and are not charged for what " +
+			"they hold."
 	case "block":
 		return "After it each call of the key is refused for " + length(a.length) +
 			", unless you reset it."

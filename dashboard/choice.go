@@ -25,7 +25,7 @@ type timeRange struct {
 	recent  int // seconds that are compared with the others
 }
 
-// The ranges: all columns of charts are whole seconds of the first two, and whole slots of the last.
+// The ranges. A column of a chart is whole seconds of the first two, and whole slots of the last.
 var (
 	minute   = &timeRange{"1m", "1 min", 60, 60, 10}
 	quarter  = &timeRange{"15m", "15 min", 15 * 60, 90, 60}

@@ -300,7 +300,8 @@ func TestTooManyLimits(t *testing.T) {
 	found = append(found, dashboard.Subject{Key: "key",
 		Limit: algorithm.SlidingLog(ratelimit.PerHour("other", 1))})
 	if list := b.look("key"); !strings.Contains(list, "101 limits count this key") ||
-		!strings.Contains(list, `name="narrow" value="log-99"`) || strings.Contains(list, " used<") {
+		!strings.Contains(list, `name="narrow" value="log-99"`) ||
+		strings.Contains(list, " used<") {
 		t.Errorf("the list is %s", list)
 	}
 	for narrow, want := range map[string]int{"log": 100, "log-9": 11, "other": 1} {

@@ -70,7 +70,7 @@ func TestList(t *testing.T) {
 			`href="./?filter=team&amp;sort=name"`, // 15 minutes
 			`href="./?filter=team&amp;range=60m&amp;sort=used"`,
 			`href="limit?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name"`,
-			`chart?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name"`,
+			`chart?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name&amp;at=`,
 			"team</a> 2 limits, 42 % refused", "100 a minute for each key", "2 of 4 limits.",
 			`value="60" aria-hidden="true"></meter> <span>60 %</span>`,
 		} {
@@ -154,8 +154,8 @@ func TestOverview(t *testing.T) {
 			{Name: "file", Value: "x", Says: "The limits of 2000-01-01T00:00:05Z are in force."}}
 		calls(t, page, "calls", 97, 3, 50)
 		time.Sleep(10*time.Second + 500*time.Millisecond)
-		wants("/", `<strong>Deciding on Redis.</strong> 10 decisions a second, 3 % refused. The limits `+
-			`of <time datetime="2000-01-01T00:00:05Z">00:00 UTC</time> are in force.`,
+		wants("/", `<strong>Deciding on Redis.</strong> 10 decisions a second, 3 % refused. `+
+			`The limits of <time datetime="2000-01-01T00:00:05Z">00:00 UTC</time> are in force.`,
 			"<title>● 3 % refused</title>", "97 in 15 min", "for all together")
 		wants("/limit?name=calls", "the limit, 1.7/s", "limits.yaml:3:5", `<path class="line"`)
 		state = []dashboard.Line{{Name: "store", Value: "redis", Bad: true,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -67,10 +68,7 @@ const recentSeconds = 10
 // have not.
 func (p *Page) rows(c choice, maySee func(string) bool, idle bool) (rows []row) {
 	h := &p.history
-	algorithms := make(map[string]ratelimit.Algorithm)
-	for _, a := range p.opts.Limits() {
-		algorithms[a.Limit().Name] = a
-	}
+	algorithms := p.algorithms()
 	may := func(limit string) bool { return maySee == nil || maySee(limit) }
 	h.mu.Lock()
 	for _, s := range *h.limits.Load() {
@@ -97,21 +95,37 @@ func (p *Page) rows(c choice, maySee func(string) bool, idle bool) (rows []row) 
 	h.mu.Unlock()
 	if idle {
 		decided := *h.limits.Load()
-		for name, a := range algorithms {
+		for name := range algorithms {
 			if decided[name] == nil && may(name) {
-				rows = append(rows, row{limit: name, Name: text(name), Words: p.words(a.Limit(), a),
+				rows = append(rows, row{limit: name, Name: text(name),
 					Cells: []string{"–", "0/s", "0", "0", "0 %"}})
-			}
-		}
-		for i, r := range rows {
-			if r.Decided {
-				limit := *decided[r.limit].limit.Load()
-				rows[i].Words = p.words(limit, algorithms[r.limit])
 			}
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.limit, b.limit) })
 	return rows
+}
+
+// algorithms returns those of the limits by their names.
+func (p *Page) algorithms() map[string]ratelimit.Algorithm {
+	all := make(map[string]ratelimit.Algorithm)
+	for _, a := range p.opts.Limits() {
+		all[a.Limit().Name] = a
+	}
+	return all
+}
+
+// setWords sets the rules of rows.
+func (p *Page) setWords(rows []row) {
+	algorithms, decided := p.algorithms(), *p.history.limits.Load()
+	for i, r := range rows {
+		a := algorithms[r.limit]
+		if s := decided[r.limit]; s != nil {
+			rows[i].Words = p.words(*s.limit.Load(), a)
+		} else if a != nil {
+			rows[i].Words = p.words(a.Limit(), a)
+		}
+	}
 }
 
 // words returns the rule of a limit as people say it.
@@ -152,8 +166,9 @@ func notes(c *counts, holds int64) string {
 // A list is the part of the rows that a viewer has chosen.
 type list struct {
 	Rows  []row
-	Found int // rows that match, of which Rows may be the first ones
-	Of    int // all limits
+	Found int   // rows that match, of which Rows may be the first ones
+	Of    int   // all limits
+	At    int64 // when it was made: a browser fetches the charts of another list again
 }
 
 // mostRows is how many rows are shown at first.
@@ -161,7 +176,7 @@ const mostRows = 60
 
 func (p *Page) list(c choice, maySee func(string) bool) (l list) {
 	rows := p.rows(c, maySee, true)
-	l.Of = len(rows)
+	l.Of, l.At = len(rows), time.Now().Unix()
 	filter := strings.ToLower(c.Filter)
 	rows = slices.DeleteFunc(rows, func(r row) bool {
 		return c.Refusing && r.refused == 0 || !strings.Contains(strings.ToLower(r.Name), filter)
@@ -180,6 +195,7 @@ func (p *Page) list(c choice, maySee func(string) bool) (l list) {
 	if !c.All {
 		rows = rows[:min(len(rows), mostRows)]
 	}
+	p.setWords(rows)
 	h := &p.history
 	for i, r := range rows {
 		if !r.Decided {

@@ -234,7 +234,8 @@ func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	rows := p.rows(c, func(limit string) bool { return limit == s.name }, true)
+	rows := p.rows(c, func(limit string) bool { return limit == s.name }, false)
+	p.setWords(rows)
 	rule := p.rule(s.name)
 	line := 0.0
 	if l := *s.limit.Load(); rule.Shared && !s.units.Load() && l.Window <= time.Minute {

@@ -190,8 +190,7 @@ func (s *series) count(k kind, o *ratelimit.Observation, i int) {
 	}
 }
 
-// noteUse notes the share of a limit that a decision has found used. A block has none: its units are
-// a time.
+// noteUse notes the share of a limit that a decision has found used.
 func (s *series) noteUse(r *ratelimit.Result) {
 	if r.Source == driver.SourceOpen || r.Limit.Max <= 0 {
 		return

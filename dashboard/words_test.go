@@ -28,7 +28,8 @@ func TestWords(t *testing.T) {
 		length(0): "0 s", length(150 * time.Millisecond): "0.2 s", length(16 * time.Second): "16 s",
 		length(59*time.Second + 1): "1 min", length(125 * time.Minute): "2 h 5 min",
 		length(time.Hour - 1): "1 h", length(90 * time.Second): "1 min 30 s",
-		length(7*time.Hour + 59*time.Minute + time.Second): "8 h", length(49 * time.Hour): "2 d 1 h",
+		length(7*time.Hour + 59*time.Minute + time.Second): "8 h",
+		length(49 * time.Hour):                             "2 d 1 h",
 
 		Words(log):                                             "1,000,000 a minute",
 		Words(algorithm.Budget(log)):                           "1,000,000 a minute",
@@ -46,7 +47,8 @@ func TestWords(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	for v, want := range map[float64]float64{0: 1, 1: 1, 1.1: 1.2, 1139: 1200, 850: 1000, 0.3: 0.3} {
+	tops := map[float64]float64{0: 1, 1: 1, 1.1: 1.2, 1139: 1200, 850: 1000, 0.3: 0.3}
+	for v, want := range tops {
 		if got := niceTop(v); got < want*0.999 || got > want*1.001 {
 			t.Errorf("the axis of %v ends at %v, want %v", v, got, want)
 		}

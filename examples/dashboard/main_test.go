@@ -47,8 +47,8 @@ func TestPage(t *testing.T) {
 		}
 		_, index := send(http.MethodGet, "/limits/", "secret", nil)
 		for _, want := range []string{
-			`<small>120/1m0s</small>`, `>stricter</a> (trial) <small>`,
-			`<h3>minute</h3>`, `<th scope="row"><bdi>`,
+			`<small>120 a minute for each key</small>`, `>stricter</a> <i>trial</i>`,
+			`<td><a href="limit?name=minute">minute</a></td>`, `<bdi class="hash">`,
 		} {
 			if !strings.Contains(index, want) {
 				t.Errorf("the page has no %s", want)
@@ -64,7 +64,7 @@ func TestPage(t *testing.T) {
 		}
 		_, key := send(http.MethodPost, "/limits/key", "secret",
 			url.Values{"token": token[1:], "q": {"user:1"}})
-		for _, want := range []string{" of 120 units are free", "Reset…", "Block…"} {
+		for _, want := range []string{" of 120 used<", "Reset…", "Block…"} {
 			if !strings.Contains(key, want) {
 				t.Errorf("the page of a key has no %s", want)
 			}

@@ -74,7 +74,8 @@ func (s *scene) moves(b *tab) {
 	b.until(fmt.Sprintf("%s > %d", cell("api", admittedInQuarter), before))
 	b.until(`$("#top").innerText.includes("login")`)
 	b.until(cell("api-300", refusedInQuarter) + " > 0")
-	if got := b.text(`#limits tr[data-limit="api-300"]`); !strings.HasPrefix(got, "api-300 trial\n") ||
+	got := b.text(`#limits tr[data-limit="api-300"]`)
+	if !strings.HasPrefix(got, "api-300 trial\n") ||
 		!strings.Contains(got, "refused that the live limits admit") {
 		s.t.Errorf("the trial's row is %q", got)
 	}
@@ -139,7 +140,7 @@ func (s *scene) inspects(b *tab) {
 	b.press("user:42")
 	b.press(kb.Enter)
 	b.until(`$("h1")?.innerText === "Key user:42"`)
-	if got := b.text("main"); !strings.Contains(got, "700,000 of 1,000,000 used or held\n\n300,000 free now") {
+	if got := b.text("main"); !strings.Contains(got, used("700,000", "300,000")) {
 		s.t.Errorf("the page of the key is %q", got)
 	}
 	b.accessible()
@@ -161,13 +162,13 @@ func (s *scene) inspects(b *tab) {
 		s.t.Error("the hold is there after its release")
 	}
 	s.lookUp(b, "user:42")
-	if got := b.text("main"); !strings.Contains(got, "300,000 of 1,000,000 used or held\n\n700,000 free now") {
+	if got := b.text("main"); !strings.Contains(got, used("300,000", "700,000")) {
 		s.t.Errorf("after the release the page of the key is %q", got)
 	}
 	b.click("form:has(input[name=limit][value=tokens]) button[value=reset]", "Delete what is")
 	b.click("button[value=reset]", "Done")
 	s.lookUp(b, "user:42")
-	if got := b.text("main"); !strings.Contains(got, "0 of 1,000,000 used or held\n\n1,000,000 free now") {
+	if got := b.text("main"); !strings.Contains(got, used("\n0", "1,000,000")) {
 		s.t.Errorf("after the reset the page of the key is %q", got)
 	}
 	b.click("button[value=block]", "Block the key")
@@ -204,18 +205,20 @@ func (s *scene) finds(b *tab) {
 	b.do(chromedp.Navigate(s.url))
 	b.do(chromedp.Click(chromedp.CSS("input[name=refusing]")))
 	b.until(`!` + rowNames + `.includes("tokens") && ` + rowNames + `.includes("login")`)
-	for sort, order := range map[string]string{
-		"name":    `(a, b) => a.dataset.limit < b.dataset.limit`,
-		"used":    `(a, b) => a.querySelector("meter").value >= b.querySelector("meter").value`,
-		"refused": `(a, b) => +a.cells[5].innerText.replaceAll(",", "") >= +b.cells[5].innerText.replaceAll(",", "")`,
+	for sort, value := range map[string]string{ // the greatest is the first
+		"used":    `r.querySelector("meter").value`,
+		"refused": `+r.cells[5].innerText.replaceAll(",", "")`,
 	} {
 		b.do(chromedp.Navigate(s.url + "?sort=" + sort))
-		if !js[bool](b, `$$("#limits tr[data-limit]").every((r, i, all) =>
-			i === 0 || (`+order+`)(all[i - 1], r))`) {
+		if !js[bool](b, `$$("#limits tr[data-limit]").map((r) => `+value+`).every((v, i, all) =>
+			i === 0 || all[i - 1] >= v)`) {
 			s.t.Errorf("sorted by %s the list is %s", sort, js[string](b, rowNames))
 		}
 	}
 	b.do(chromedp.Navigate(s.url + "?sort=name"))
+	if got := js[string](b, rowNames); got != "abuse,api,api-300,login,tokens" {
+		s.t.Errorf("sorted by name the list is %s", got)
+	}
 	if got := b.text("#limits .group"); !strings.HasPrefix(got, "api 2 limits, ") {
 		s.t.Errorf("the group is %q", got)
 	}
@@ -252,8 +255,8 @@ func (s *scene) charts(b *tab) {
 	b.clean()
 }
 
-// traces: by keyboard alone a viewer comes from what refuses to the key that is refused, and to when
-// it is free.
+// traces: by keyboard alone a viewer comes from what refuses to the key that is refused, and to
+// when it is free.
 func (s *scene) traces(b *tab) {
 	b.until(`$("#status").innerText === "Live." && $("#top").innerText.includes("login")`)
 	to := func(element string) {
@@ -308,7 +311,8 @@ func (s *scene) states(b *tab) {
 				for _, width := range []int64{1280, 390, 320} {
 					b.do(chromedp.EmulateViewport(width, 900))
 					if got := js[int64](b, `document.scrollingElement.scrollWidth`); got > width {
-						s.t.Errorf("%s, %s: %d pixels wide on a screen of %d", name, page, got, width)
+						s.t.Errorf("%s, %s: %d pixels wide on a screen of %d",
+							name, page, got, width)
 					}
 					if width > 320 {
 						b.screenshot(s.t.ArtifactDir(),
@@ -331,6 +335,11 @@ func (s *scene) states(b *tab) {
 	b.until(`$("#problems").innerText === ""`)
 	b.prefers("light")
 	b.clean()
+}
+
+// used returns what the page of a key says of the budget.
+func used(units, free string) string {
+	return units + " of 1,000,000 used or held\n\n" + free + " free now"
 }
 
 // lookUp looks a key up.

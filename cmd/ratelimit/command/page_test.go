@@ -110,7 +110,8 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page says that %q are bad", names)
 	}
 	res, text := visit(t, http.MethodGet, base+"/dashboard", "", nil)
-	if res.Request.URL.Path != "/dashboard/" || !strings.Contains(text, "2 an hour for each tenant") ||
+	if res.Request.URL.Path != "/dashboard/" ||
+		!strings.Contains(text, "2 an hour for each tenant") ||
 		!strings.Contains(text, "limits.yaml line 1 is wrong: ") ||
 		!strings.Contains(text, " stay in force.</p>") {
 		t.Errorf("%v: %s", res.Request.URL, text)
