@@ -61,7 +61,7 @@ func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
 		go func() { _, _ = io.Copy(io.Discard, res.Body) }()
 	}
 	charts := viewers * 50 / 60 // a second: the first 50 of each viewer, every minute
-	parts := viewers / 5        // a second: each viewer asks every five seconds how things are
+	parts := viewers / 10       // a second: each viewer asks every ten seconds how things are
 	get := func(path string) {
 		res, err := http.Get(server.URL + path)
 		if err != nil {

@@ -108,7 +108,7 @@
     });
     if (!document.getElementById("plot")) return;
     const short = new URLSearchParams(location.search).get("range") === "1m";
-    setInterval(() => document.hidden || load(live).catch(() => {}), short ? 2000 : 5000);
+    setInterval(() => document.hidden || load(live).catch(() => {}), short ? 2000 : 10000);
     const filter = document.getElementById("filter");
     if (!filter) return;
 
