@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/internal/testkit/depth"
 )
 
 // TestPage uses the page of a program under load as people do. Its pictures stand in the docs; for
@@ -286,7 +287,7 @@ func (s *scene) traces(b *tab) {
 }
 
 // states: each page is readable in each color and width while the program is calm, while it refuses
-// and while its store is unavailable.
+// and while its store is unavailable. At full depth it takes their pictures.
 func (s *scene) states(b *tab) {
 	for _, name := range []string{"calm", "busy", "outage"} {
 		url := s.url
@@ -314,7 +315,7 @@ func (s *scene) states(b *tab) {
 						s.t.Errorf("%s, %s: %d pixels wide on a screen of %d",
 							name, page, got, width)
 					}
-					if width > 320 {
+					if width > 320 && depth.Full {
 						b.screenshot(s.t.ArtifactDir(),
 							fmt.Sprint(page, "-", name, "-", colors, "-", width))
 					}
