@@ -280,9 +280,9 @@ func (l *lateness) errorf(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// inTime plays a scene up to three times, and fails if something in it took too long each time, or a
-// call that began before the fault lasted as long as that: a busy machine may delay the process or
-// the server.
+// inTime plays a scene up to three times, and fails if something in it took too long each time.
+// That may be a call that began before the fault and lasted as long. A busy machine may delay the
+// process or the server.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
 	const plays = 3
