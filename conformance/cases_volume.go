@@ -223,6 +223,13 @@ func (c *calls) call(r *rand.Rand, own string) error {
 		if err := c.want(take(own, c.most, n), true); err != nil {
 			return err
 		}
+		res, err := c.store.Take(c.ctx, peek(own, c.most, 1))
+		if left := c.most.Limit().Max - n; err == nil && res.Remaining != left {
+			err = fmt.Errorf("a peek after a take of %d returned %+v, want %d left", n, res, left)
+		}
+		if err != nil {
+			return err
+		}
 		return c.want(reset(own, c.most), true)
 	case 8, 9:
 		if c.lacks("takeall") {

@@ -26,15 +26,22 @@ func capped(records int) bugs {
 	}}
 }
 
-// sometimes returns a bug in every thousandth call of an operation.
+// sometimes returns a bug in every thousandth call of an operation that is admitted.
 func sometimes(fault func(r *reference, d driver.Demand) step, op driver.Op) bugs {
 	var calls atomic.Int64
 	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
-		if d.Op == op && calls.Add(1)%1000 == 0 {
+		if d.Op == op && r.admits(d) && calls.Add(1)%1000 == 0 {
 			return fault(r, d)
 		}
 		return r.one(d)
 	}}
+}
+
+// admits reports whether r would admit d now.
+func (r *reference) admits(d driver.Demand) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.run(d, r.now(), driver.Demand.Peek).res.Allowed
 }
 
 // sometimesSettled returns a bug in every thousandth settlement of a TakeAll: it is answered as if
