@@ -14,8 +14,7 @@ SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Byte
 
 # ALONE are the packages whose tests mostly have one goroutine, and the suite, whose tests have stores
 # that are broken on purpose. They run without the race detector.
-ALONE = ./algorithm ./backend/sqlite ./cmd/ratelimit/config ./cmd/ratelimit/envoyfile \
-	./conformance ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
+ALONE = ./algorithm ./conformance ./internal/testkit/budgetmodel ./internal/testkit/exhaustive
 
 # MANYKEYS is the case of the suite that makes most calls. It runs without the race detector, too.
 MANYKEYS = Conformance$$/identity$$/many-keys$$|Conformance$$/./identity$$/many-keys$$

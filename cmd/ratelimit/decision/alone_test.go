@@ -13,10 +13,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 )
+
+func compiledForRaces() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
 
 // TestDecidesAlone: no other package of the service makes a limiter, or asks one.
 func TestDecidesAlone(t *testing.T) {
@@ -28,8 +34,11 @@ func TestDecidesAlone(t *testing.T) {
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}
-	out, err := exec.CommandContext(t.Context(),
-		"go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "../...").Output()
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}
+	if compiledForRaces() { // as all packages are then, so that go list has to compile none
+		args = append(args, "-race")
+	}
+	out, err := exec.CommandContext(t.Context(), "go", append(args, "../...")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
