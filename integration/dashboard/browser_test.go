@@ -33,7 +33,7 @@ const chromium = "chromedp/headless-shell:stable"
 type browser struct{ ctx context.Context }
 
 // newBrowser starts a browser.
-func newBrowser(t *testing.T) *browser {
+func newBrowser(t testing.TB) *browser {
 	t.Helper()
 	container := servers.StartOther(t, chromium, nil)
 	address := net.JoinHostPort(container.IP, "9222")
@@ -56,7 +56,7 @@ func newBrowser(t *testing.T) *browser {
 
 // A tab is a tab of the browser. Its methods fail the test on errors.
 type tab struct {
-	t   *testing.T
+	t   testing.TB
 	ctx context.Context
 
 	mu    sync.Mutex
@@ -65,7 +65,7 @@ type tab struct {
 }
 
 // newTab opens a tab in a profile of its own.
-func newTab(t *testing.T, b *browser) *tab {
+func newTab(t testing.TB, b *browser) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
