@@ -48,6 +48,9 @@ type act struct {
 func (a *act) Will() string {
 	switch a.Name {
 	case "reset":
+		if a.Before != nil && a.Before.Block {
+			return "After it the limit refuses no call of the key, until it is blocked again."
+		}
 		return "After it all units are free. Calls that run go on, and are not charged for what " +
 			"they hold."
 	case "block":
@@ -224,6 +227,9 @@ func (p *Page) read(r *http.Request) (*act, error) {
 		return nil, errors.New("the limit has no such key any more")
 	}
 	a.subject = found[i]
+	if _, blocks := a.subject.Limit.(algorithm.Block); blocks && a.Name == "reset" {
+		a.Says = "Unblock the key"
+	}
 	if a.Listed != "" {
 		_, name, _ := strings.Cut(a.Listed, " ")
 		a.Key, a.ShownKey = a.subject.Key, text(name)

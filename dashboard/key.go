@@ -194,7 +194,7 @@ func steps(
 	peeks.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return nil, fmt.Errorf("the steps: %w", err)
+			return nil, err
 		}
 	}
 	// What is taken meanwhile may put a later step first.

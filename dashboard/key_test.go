@@ -285,6 +285,53 @@ func TestBlockFor(t *testing.T) {
 	}
 }
 
+// TestUnblock: what blocks a key is undone by an action of that name, which others do not have.
+func TestUnblock(t *testing.T) {
+	var log strings.Builder
+	b, _, blocks, _ := scene(t, &log)
+	if shown := b.look("user"); strings.Contains(shown, "Unblock") ||
+		strings.Count(shown, "Reset…") != 2 {
+		t.Errorf("the page of a key that is not blocked is %s", shown)
+	}
+	if _, err := blocks.Force(t.Context(), "user", algorithm.BlockFor(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if shown := b.look("user"); !strings.Contains(shown, "Unblock…") ||
+		strings.Count(shown, "Reset…") != 2 {
+		t.Errorf("the page of a blocked key is %s", shown)
+	}
+	form := b.action("reset", "blocks", "user")
+	_, done := b.post("/act", form)
+	for _, want := range []string{"Unblock the key: done.", "key <bdi>user</bdi>", "Not blocked"} {
+		if !strings.Contains(done, want) {
+			t.Errorf("the page lacks %q: %s", want, done)
+		}
+	}
+	form.Del("confirmed")
+	if _, confirm := b.post("/act", form); !strings.Contains(confirm, "Unblock the key?") ||
+		!strings.Contains(confirm, "refuses no call of the key") ||
+		!strings.Contains(confirm, "Cancel") {
+		t.Errorf("the question is %s", confirm)
+	}
+}
+
+// TestLookUpFails: a store that fails is said once, however many limits it has.
+func TestLookUpFails(t *testing.T) {
+	store := newStore(t)
+	page := newPage(t, &dashboard.Options{Store: store, Limits: func() []ratelimit.Algorithm {
+		return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("a", 1)),
+			algorithm.SlidingLog(ratelimit.PerHour("b", 1))}
+	}})
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shown := browser{t, page}.look("user")
+	if !strings.Contains(shown, "2 of 2 limits cannot be looked up: ") ||
+		strings.Contains(shown, "have room") {
+		t.Errorf("the page is %s", shown)
+	}
+}
+
 // TestTooManyLimits: a key is not looked up under ever so many limits: there is a list that can be
 // narrowed.
 func TestTooManyLimits(t *testing.T) {

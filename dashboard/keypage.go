@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // maxFound is under how many limits a key is looked up: each costs up to maxSteps+1 peeks.
@@ -61,8 +63,11 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, http.StatusBadRequest, err)
 		return
 	}
-	found, err := p.find(a)
 	maySee := p.only(r)
+	if a.Listed == "" {
+		a.Listed = p.named(a.Query, maySee)
+	}
+	found, err := p.find(a)
 	found = slices.DeleteFunc(slices.Clone(found), func(s Subject) bool {
 		name := s.Limit.Limit().Name
 		return !maySee(name) || !strings.Contains(name, a.Narrow)
@@ -83,7 +88,6 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	} else if page.Shown == a.Query {
 		page.Typed = a.Query
 	}
-	room := false
 	for _, s := range found {
 		v := p.viewOf(r.Context(), s)
 		page.Limits = append(page.Limits, v)
@@ -102,25 +106,43 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 		return cmp.Compare(rank(b), rank(a))
 	})
 	for _, v := range page.Limits {
-		if v.Err != nil || v.Refuses() && !v.Trial {
-			page.Says = append(page.Says, v.Says())
-			page.Refused, page.Failed = true, page.Failed || v.Err != nil
-		} else {
-			room = true
-		}
 		if v.Plot() != nil {
 			page.Plots = append(page.Plots, v)
 		}
 	}
+	page.say()
+	p.write(w, r, http.StatusOK, "key", page)
+}
+
+// say sets what the page says first.
+func (page *keyPage) say() {
+	var failed []*keyView
+	room := false
+	for _, v := range page.Limits {
+		switch {
+		case v.Err != nil:
+			failed = append(failed, v)
+		case v.Refuses() && !v.Trial:
+			page.Says = append(page.Says, v.Says())
+			page.Refused = true
+		default:
+			room = true
+		}
+	}
+	page.Failed = len(failed) > 0
 	switch {
 	case len(page.Limits) == 0:
 		page.Says = []string{"No limit applies to it."}
+	case len(failed) == 1:
+		page.Says = append(page.Says, failed[0].Says())
+	case page.Failed: // mostly for one cause
+		page.Says = append(page.Says, fmt.Sprintf("%d of %d limits cannot be looked up: %s",
+			len(failed), len(page.Limits), failed[0].Err.Says))
 	case !page.Refused:
 		page.Says = []string{"No limit refuses this key."}
 	case room:
 		page.Says = append(page.Says, "The others have room.")
 	}
-	p.write(w, r, http.StatusOK, "key", page)
 }
 
 // find returns what a form asks for.
@@ -136,6 +158,24 @@ func (p *Page) find(a lookup) ([]Subject, error) {
 	return p.opts.Find(a.Query)
 }
 
+// hash is the beginning of a name in the list of keys that are refused most, as the page shows it.
+var hash = regexp.MustCompile(`^[0-9a-f]{8,}…?$`)
+
+// named returns the key of that list whose hash a viewer has typed, as [lookup.Listed], or "".
+func (p *Page) named(typed string, maySee func(string) bool) string {
+	if p.opts.Top == nil || p.plain() || !hash.MatchString(typed) {
+		return ""
+	}
+	for _, l := range p.refused.list(time.Now()) {
+		for _, k := range l.Keys {
+			if maySee(k.limit) && strings.HasPrefix(k.name, strings.TrimSuffix(typed, "…")) {
+				return k.limit + " " + k.name
+			}
+		}
+	}
+	return ""
+}
+
 // listed returns a key of the list of those that are refused most, by the limit and its name.
 func (p *Page) listed(text string) ([]Subject, error) {
 	limit, name, _ := strings.Cut(text, " ")
@@ -149,9 +189,16 @@ func (p *Page) listed(text string) ([]Subject, error) {
 	}
 	// Find knows the rate of a key better, if it takes the key as one.
 	found, err := p.opts.Find(key)
-	of := func(s Subject) bool { return s.Limit.Limit().Name == limit && s.Key == key }
-	if i := slices.IndexFunc(found, of); err == nil && i >= 0 {
+	if err != nil {
+		found = nil
+	}
+	found = slices.DeleteFunc(slices.Clone(found), func(s Subject) bool { return s.Key != key })
+	of := func(s Subject) bool { return s.Limit.Limit().Name == limit }
+	switch i := slices.IndexFunc(found, of); {
+	case i >= 0 && len(found) > maxFound:
 		return found[i : i+1], nil
+	case i >= 0:
+		return found, nil
 	}
 	for _, a := range p.opts.Limits() {
 		if a.Limit().Name == limit {

@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/shadow"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
@@ -156,7 +157,7 @@ func TestOverview(t *testing.T) {
 		time.Sleep(10*time.Second + 500*time.Millisecond)
 		wants("/", `<strong>Deciding on Redis.</strong> 10 decisions a second, 3 % refused. `+
 			`The limits of <time datetime="2000-01-01T00:00:05Z">00:00 UTC</time> are in force.`,
-			"<title>● 3 % refused</title>", "97 in 15 min", "for all together")
+			"<title>● 3 % refused</title>", "97 in 10 s", "for all together")
 		wants("/limit?name=calls", "the limit, 1.7/s", "limits.yaml:3:5", `<path class="line"`)
 		state = []dashboard.Line{{Name: "store", Value: "redis", Bad: true,
 			Says: "Redis has been unavailable since 2000-01-01T00:00:05Z: calls are errors."},
@@ -164,11 +165,47 @@ func TestOverview(t *testing.T) {
 		wants("/", `<p class="says bad">Redis has been unavailable since <time `,
 			`<p class="says bad">file: no such file</p>`,
 			"<title>● Redis has been unavailable</title>")
+		time.Sleep(15 * time.Minute)
+		wants("/", "0 in 15 min")
 	})
 }
 
-// TestListedKey: a hash in the list of most refused keys leads to the page of its key, which can be
-// reset there, and does not show the key.
+// TestRatesInForce: the list shows the rate in force and others of the limit, not that of the last
+// decision, and a trial after what refuses.
+func TestRatesInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, &dashboard.Options{Store: newStore(t),
+			Limits: func() []ratelimit.Algorithm {
+				return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerMinute("api", 300))}
+			},
+			Rule: func(string) dashboard.Rule {
+				return dashboard.Rule{Keys: "for each tenant", Besides: "3,000 a minute by plan=pro"}
+			}})
+		calls(t, page, "api", 5, 1, 40) // at 100 a minute
+		limit := ratelimit.PerMinute("trial", 3)
+		for range 2 {
+			page.ObserveShadow(t.Context(), shadow.Observation{
+				Observation: ratelimit.Observation{Limits: []ratelimit.Limit{limit},
+					Results: []ratelimit.Result{{Limit: limit}}},
+				Live: []ratelimit.Result{{Allowed: true}},
+			})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		b := browser{t, page}
+		const want = "300 a minute for each tenant, 3,000 a minute by plan=pro"
+		shown := b.get("/")
+		if names := listed(shown); names != "api trial" || !strings.Contains(shown, want) ||
+			!strings.Contains(shown, "would refuse 2 that the live limits admit") {
+			t.Errorf("the list of %s is %s", names, shown)
+		}
+		if shown := b.get("/limit?name=api"); !strings.Contains(shown, want) {
+			t.Errorf("the page of the limit is %s", shown)
+		}
+	})
+}
+
+// TestListedKey: a hash in the list of most refused keys leads to the page of its key under all
+// limits, also if it is typed. The key can be reset there, and is not shown.
 func TestListedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -177,9 +214,13 @@ func TestListedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := algorithm.SlidingLog(ratelimit.PerHour("log", 1))
+		other := algorithm.SlidingLog(ratelimit.PerHour("other", 5))
 		page := newPage(t, &dashboard.Options{Store: store, Top: top,
 			MayWrite: func(*http.Request) bool { return true },
-			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log} }})
+			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log, other} }})
+		if _, err := newLimiter(t, store, other).Allow(t.Context(), "mallory"); err != nil {
+			t.Fatal(err)
+		}
 		l := newLimiter(t, store, log).WithObserver(top.Observe)
 		for range 2 {
 			if _, err := l.Allow(t.Context(), "mallory"); err != nil {
@@ -196,8 +237,17 @@ func TestListedKey(t *testing.T) {
 		form := url.Values{"token": {b.token()}, "refused": {m[1]}}
 		status, shown := b.post("/key", form)
 		if want := "log refuses this key: 1 of 1 used."; status != 200 ||
-			!strings.Contains(shown, want) || !strings.Contains(shown, "<bdi>"+name) {
+			!strings.Contains(shown, want) || !strings.Contains(shown, "<bdi>"+name) ||
+			!strings.Contains(shown, "1 of 5 used") {
 			t.Errorf("status %d, want %q: %s", status, want, shown)
+		}
+		for _, typed := range []string{name[:8], name[:8] + "…", name} {
+			if shown := b.look(typed); !strings.Contains(shown, "<bdi>"+name) {
+				t.Errorf("%s leads to %s", typed, shown)
+			}
+		}
+		if shown := b.look("0123abcd"); !strings.Contains(shown, "<bdi>0123abcd</bdi>") {
+			t.Errorf("a key like a hash is %s", shown)
 		}
 		form.Set("action", "reset")
 		form.Set("limit", "log")

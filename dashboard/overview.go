@@ -97,6 +97,9 @@ func (p *Page) overview(c choice, maySee func(string) bool) overview {
 	recent := h.lastLocked(s, c.Range.recent)
 	age, recently := h.ageLocked(c.Range), min(h.seconds, c.Range.recent)
 	in := "in " + c.Range.Text
+	if age < c.Range.seconds {
+		in = "in " + length(time.Duration(age)*time.Second) // since the process began
+	}
 	admittedTrend, refusedTrend := "", ""
 	if rest := age - recently; rest >= recently {
 		admittedTrend = trend(float64(recent[admitted])/float64(recently),

@@ -16,6 +16,9 @@ type Rule struct {
 	// Keys says whose units are counted together, after the rate, such as "for each tenant". Empty
 	// means "for each key".
 	Keys string
+	// Besides says which other rates the limit has, such as "3,000 a minute by plan=pro". The list
+	// shows it after that of [Options.Limits].
+	Besides string
 	// Shared means that all calls have one key, so that the rate of the limit is that of all
 	// decisions, and the chart has a line for it.
 	Shared bool
@@ -48,6 +51,14 @@ type row struct {
 	Decided bool     `json:"-"`
 	Peak    string   `json:"-"` // of the chart, without which the row has no chart
 	Group   *group   `json:"-"` // that begins here
+}
+
+// refusals returns what callers were refused: a trial refuses nothing.
+func (r *row) refusals() int64 {
+	if r.Trial {
+		return 0
+	}
+	return r.refused
 }
 
 // A group are limits whose names begin alike.
@@ -115,24 +126,24 @@ func (p *Page) algorithms() map[string]ratelimit.Algorithm {
 	return all
 }
 
-// setWords sets the rules of rows.
+// setWords sets the rules of rows: those in force, not that of the last decision, which may have
+// had another rate.
 func (p *Page) setWords(rows []row) {
 	algorithms, decided := p.algorithms(), *p.history.limits.Load()
 	for i, r := range rows {
-		a := algorithms[r.limit]
-		if s := decided[r.limit]; s != nil {
-			rows[i].Words = p.words(*s.limit.Load(), a)
-		} else if a != nil {
+		if a := algorithms[r.limit]; a != nil {
 			rows[i].Words = p.words(a.Limit(), a)
+		} else if s := decided[r.limit]; s != nil {
+			rows[i].Words = p.words(*s.limit.Load(), nil)
+		}
+		if besides := p.rule(r.limit).Besides; besides != "" {
+			rows[i].Words += ", " + text(besides)
 		}
 	}
 }
 
 // words returns the rule of a limit as people say it.
 func (p *Page) words(limit ratelimit.Limit, a ratelimit.Algorithm) string {
-	if a != nil && a.Limit() != limit {
-		a = nil // it has been replaced
-	}
 	if _, ok := a.(algorithm.Block); ok {
 		return inWords(limit, a)
 	}
@@ -150,14 +161,14 @@ func notes(c *counts, holds int64) string {
 		n    int64
 		text string
 	}{
-		{c[undecided], "undecided"}, {c[cached], "refused from memory"},
-		{c[local], "decided locally"}, {c[open], "admitted by the policy"},
-		{c[here], "from units taken ahead"}, {c[warned], "with a warning"},
-		{c[stricter], "refused that the live limits admit"},
-		{c[looser], "admitted that the live limits refuse"}, {holds, "open holds"},
+		{c[undecided], "%s undecided"}, {c[cached], "%s refused from memory"},
+		{c[local], "%s decided locally"}, {c[open], "%s admitted by the policy"},
+		{c[here], "%s from units taken ahead"}, {c[warned], "%s with a warning"},
+		{c[stricter], "would refuse %s that the live limits admit"},
+		{c[looser], "would admit %s that the live limits refuse"}, {holds, "%s open holds"},
 	} {
 		if n.n > 0 {
-			all = append(all, number(n.n)+" "+n.text)
+			all = append(all, fmt.Sprintf(n.text, number(n.n)))
 		}
 	}
 	return strings.Join(all, ", ")
@@ -185,7 +196,8 @@ func (p *Page) list(c choice, maySee func(string) bool) (l list) {
 	switch c.Sort {
 	case "refused":
 		slices.SortStableFunc(rows, func(a, b row) int {
-			return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(b.all, a.all))
+			return cmp.Or(cmp.Compare(b.refusals(), a.refusals()), cmp.Compare(b.refused, a.refused),
+				cmp.Compare(b.all, a.all))
 		})
 	case "used":
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Used, a.Used) })

@@ -119,7 +119,7 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	if l.Window, err = parseWindow(window); err != nil {
 		return Limit{},
-			fmt.Errorf("%w limit: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d",
+			fmt.Errorf("%w limit: %q: the window is not a duration such as 1s, 1m, 1h, 7d, 500ms or 1m30s",
 				ErrInvalid, s)
 	}
 	if err := l.Validate(); err != nil {

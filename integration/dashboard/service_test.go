@@ -65,13 +65,13 @@ func TestService(t *testing.T) {
 	write(file, "limits: [{name: tenants, max: 1/0h}]")
 	d.Signal(t, syscall.SIGHUP)
 	b.until(`$("#problems").innerText.startsWith("limits.yaml line 1 is wrong: ")`)
-	b.until(`/ The limits of .* stay in force\.$/.test($("#problems").innerText)`)
+	b.until(`/ The limits of .* stay in force\. Correct /.test($("#problems").innerText)`)
 	write(file, serviceLimits)
 	d.Signal(t, syscall.SIGHUP)
 	b.until(`$("#problems").innerText === "" && $("#says").innerText.startsWith("Deciding on ")`)
 
 	store.Pause(t)
-	b.until(`/ has been unavailable since .*: this process decides within its share, 1 of 2\.$/` +
+	b.until(`/ has been unavailable since .*: this process decides, and admits 1\/2 of each limit\. /` +
 		`.test($("#problems").innerText)`)
 	b.until(`document.title.startsWith("● ") && document.title.endsWith(" has been unavailable")`)
 	b.until(`$("#limits tr[data-limit=tenants]").innerText.includes(" decided locally")`)

@@ -19,7 +19,8 @@ import (
 
 const pageLimits = `
 limits:
-  - {name: units, when: {tenant: "*"}, key: [tenant], max: 2/1h, warn: 50%}
+  - {name: units, when: {tenant: "*"}, key: [tenant], max: 2/1h, warn: 50%,
+     by: {entry: plan, pro: 90/1h}}
   - {name: trial, when: {tenant: "*"}, key: [tenant], max: 1/1h, mode: shadow}
   - {name: blocked, when: {tenant: "*"}, key: [tenant], max: 24h, algorithm: block}
 `
@@ -111,9 +112,9 @@ func TestPage(t *testing.T) {
 	}
 	res, text := visit(t, http.MethodGet, base+"/dashboard", "", nil)
 	if res.Request.URL.Path != "/dashboard/" ||
-		!strings.Contains(text, "2 an hour for each tenant") ||
+		!strings.Contains(text, "2 an hour for each tenant, 90 an hour by plan=pro") ||
 		!strings.Contains(text, "limits.yaml line 1 is wrong: ") ||
-		!strings.Contains(text, " stay in force.</p>") {
+		!strings.Contains(text, " stay in force. Correct the file: ") {
 		t.Errorf("%v: %s", res.Request.URL, text)
 	}
 }

@@ -144,8 +144,8 @@ func (p *page) state() []dashboard.Line {
 		line := dashboard.Line{Name: "decides", Value: "the store"}
 		if local {
 			line.Value, line.Bad = "this process, locally", true
-			line.Says = fmt.Sprintf("%s has been unavailable%v: this process decides within its "+
-				"share, 1 of %d.", p.storeName(), &p.store.unavailable, p.cmd.Instances)
+			line.Says = fmt.Sprintf("%s has been unavailable%v: %s. It is asked again by itself.",
+				p.storeName(), &p.store.unavailable, share(p.cmd.Instances))
 		}
 		lines = append(lines, line)
 	}
@@ -195,6 +195,14 @@ func (p *page) state() []dashboard.Line {
 	return lines
 }
 
+// share says what one of n processes admits while it decides locally.
+func share(n int) string {
+	if n == 1 {
+		return "this process decides by its own counts"
+	}
+	return fmt.Sprintf("this process decides, and admits 1/%d of each limit", n)
+}
+
 // deciding says what decides, unless the store is unavailable, which other lines say.
 func (p *page) deciding() string {
 	switch {
@@ -232,19 +240,20 @@ func (p *page) storeName() string {
 
 // wrong says where a file is wrong, and which limits stay in force.
 func wrong(s watch.Status) string {
-	says, of := s.Err.Error()+".", rules.Problems(nil)
+	says, of, again := s.Err.Error()+".", rules.Problems(nil), ""
 	if errors.As(s.Err, &of) && len(of) > 0 {
 		at := of[0].At
 		says = fmt.Sprintf("%s line %d is wrong: %s.", filepath.Base(at.File), at.Line, of[0].Text)
 		if n := len(of) - 1; n > 0 {
 			says += fmt.Sprintf(" %d more problems are in the log.", n)
 		}
+		again = " Correct the file: it is loaded again when it changes."
 	}
 	if s.Loaded.IsZero() {
-		return says
+		return says + again
 	}
-	return fmt.Sprintf("%s The limits of %s stay in force.", says,
-		s.Loaded.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s The limits of %s stay in force.%s", says,
+		s.Loaded.UTC().Format(time.RFC3339), again)
 }
 
 // try returns a command that the first limit decides.
@@ -307,8 +316,29 @@ func (p *page) rule(name string) (r dashboard.Rule) {
 	default:
 		r.Keys = "for each " + strings.Join(l.Key, " and ")
 	}
+	r.Besides = besides(set, l)
 	r.Lines = func() []dashboard.Line { return p.lines(set, l) }
 	return r
+}
+
+// besides returns the rates of a limit that the list does not show for its own.
+func besides(set *rules.Set, l *rules.Limit) string {
+	shown := set.OfKey(l.Name, "")
+	var others []string
+	for _, v := range set.Variants() {
+		if v.Limit != l || shown != nil && v.Why == shown.Why {
+			continue
+		}
+		text := v.RateText()
+		if v.Algorithm != nil {
+			text = dashboard.Words(v.Algorithm)
+		}
+		others = append(others, text+" "+v.Why)
+	}
+	if len(others) > 2 {
+		return fmt.Sprintf("and %d other rates", len(others))
+	}
+	return strings.Join(others, ", ")
 }
 
 // lines returns a limit as its file has it.
