@@ -171,10 +171,14 @@ func TestOverview(t *testing.T) {
 }
 
 // TestRatesInForce: the list shows the rate in force and others of the limit, not that of the last
-// decision, and a trial after what refuses.
+// decision, and a trial after what refuses, whose page has the keys that it would refuse.
 func TestRatesInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		page := newPage(t, &dashboard.Options{Store: newStore(t),
+		top, err := topkeys.New(&topkeys.Options{Plain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := newPage(t, &dashboard.Options{Store: newStore(t), Top: top,
 			Limits: func() []ratelimit.Algorithm {
 				return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerMinute("api", 300))}
 			},
@@ -184,13 +188,13 @@ func TestRatesInForce(t *testing.T) {
 		calls(t, page, "api", 5, 1, 40) // at 100 a minute
 		limit := ratelimit.PerMinute("trial", 3)
 		for range 2 {
-			page.ObserveShadow(t.Context(), shadow.Observation{
-				Observation: ratelimit.Observation{Limits: []ratelimit.Limit{limit},
-					Results: []ratelimit.Result{{Limit: limit}}},
-				Live: []ratelimit.Result{{Allowed: true}},
-			})
+			o := ratelimit.Observation{Limits: []ratelimit.Limit{limit}, Key: "ann",
+				Results: []ratelimit.Result{{Limit: limit}}}
+			top.Observe(t.Context(), o)
+			page.ObserveShadow(t.Context(),
+				shadow.Observation{Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
 		}
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(6 * time.Second)
 		b := browser{t, page}
 		const want = "300 a minute for each tenant, 3,000 a minute by plan=pro"
 		shown := b.get("/")
@@ -198,8 +202,15 @@ func TestRatesInForce(t *testing.T) {
 			!strings.Contains(shown, "would refuse 2 that the live limits admit") {
 			t.Errorf("the list of %s is %s", names, shown)
 		}
+		if strings.Contains(shown, "<bdi>ann</bdi>") {
+			t.Errorf("a key that a trial would refuse is among the refused ones: %s", shown)
+		}
 		if shown := b.get("/limit?name=api"); !strings.Contains(shown, want) {
 			t.Errorf("the page of the limit is %s", shown)
+		}
+		if shown := b.get("/limit?name=trial"); !strings.Contains(shown, "<bdi>ann</bdi>") ||
+			!strings.Contains(shown, "Keys that it would refuse most") {
+			t.Errorf("the page of the trial is %s", shown)
 		}
 	})
 }

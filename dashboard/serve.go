@@ -140,6 +140,7 @@ type topView struct {
 	Keys  []shownKey
 	Named bool // they have hashes
 	Of    string
+	Title string
 }
 
 type shownKey struct {
@@ -171,16 +172,22 @@ func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 // mostTop is how many keys the first page shows.
 const mostTop = 20
 
-// top returns the keys that a limit refuses most, or all limits if it is "".
+// top returns the keys that a limit refuses most, or if it is "" all limits but trials.
 func (p *Page) top(maySee func(string) bool, limit string) topView {
 	var keys []topKey
+	decided := *p.history.limits.Load()
 	for _, l := range p.refused.list(time.Now()) {
-		if (limit == "" || l.Limit == limit) && (maySee == nil || maySee(l.Limit)) {
+		s := decided[l.Limit]
+		if (l.Limit == limit || limit == "" && (s == nil || !s.trial)) &&
+			(maySee == nil || maySee(l.Limit)) {
 			keys = append(keys, l.Keys...)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b topKey) int { return cmp.Compare(b.Count, a.Count) })
-	v := topView{Of: limit}
+	v := topView{Of: limit, Title: "Most refused keys"}
+	if s := decided[limit]; s != nil && s.trial {
+		v.Title = "Keys that it would refuse most"
+	}
 	for _, k := range keys[:min(len(keys), mostTop)] {
 		v.Named = v.Named || !p.plain()
 		v.Keys = append(v.Keys, shownKey{text(k.limit), k.Name, k.limit + " " + k.name,

@@ -254,7 +254,8 @@ func (c *Serve) newDecider(
 ) *decision.Decider {
 	options = append(options, decision.WithPolicy(c.OnFailure.policy()))
 	if top != nil {
-		options = append(options, decision.WithObserver(top.Observe))
+		options = append(options, decision.WithObserver(top.Observe),
+			decision.WithShadowObserver(top.Observe))
 	}
 	return decision.New(store, options...)
 }
