@@ -146,9 +146,7 @@ func (p *Page) viewOf(ctx context.Context, s Subject) *keyView {
 	if held, ok := s.Limit.(algorithm.Held); ok {
 		v.InFlight = held.InFlight()
 	}
-	if of := (*p.history.limits.Load())[limit.Name]; of != nil {
-		v.Trial = of.trial
-	}
+	v.Trial = p.isTrial(limit.Name)
 	if err := p.peek(ctx, s, v); err != nil {
 		v.Err = failureOf(err)
 	}

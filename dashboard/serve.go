@@ -175,17 +175,15 @@ const mostTop = 20
 // top returns the keys that a limit refuses most, or if it is "" all limits but trials.
 func (p *Page) top(maySee func(string) bool, limit string) topView {
 	var keys []topKey
-	decided := *p.history.limits.Load()
 	for _, l := range p.refused.list(time.Now()) {
-		s := decided[l.Limit]
-		if (l.Limit == limit || limit == "" && (s == nil || !s.trial)) &&
+		if (l.Limit == limit || limit == "" && !p.isTrial(l.Limit)) &&
 			(maySee == nil || maySee(l.Limit)) {
 			keys = append(keys, l.Keys...)
 		}
 	}
 	slices.SortStableFunc(keys, func(a, b topKey) int { return cmp.Compare(b.Count, a.Count) })
 	v := topView{Of: limit, Title: "Most refused keys"}
-	if s := decided[limit]; s != nil && s.trial {
+	if p.isTrial(limit) {
 		v.Title = "Keys that it would refuse most"
 	}
 	for _, k := range keys[:min(len(keys), mostTop)] {
@@ -194,6 +192,11 @@ func (p *Page) top(maySee func(string) bool, limit string) topView {
 			number(k.Count), length(time.Duration(k.For) * time.Second)})
 	}
 	return v
+}
+
+func (p *Page) isTrial(limit string) bool {
+	s := (*p.history.limits.Load())[limit]
+	return s != nil && s.trial
 }
 
 // plain reports whether the list has keys, and no hashes.

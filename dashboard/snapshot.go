@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -49,7 +50,9 @@ func newView(c counts) view {
 
 func (p *Page) snapshot(now time.Time) *snapshot {
 	s := &snapshot{At: now.UnixMilli(), Limits: []limitView{}, State: []Line{},
-		Top: p.refused.list(now)}
+		Top: slices.DeleteFunc(p.refused.list(now), func(l topLimit) bool {
+			return p.isTrial(l.Limit)
+		})}
 	blocks := make(map[string]bool)
 	for _, a := range p.opts.Limits() {
 		_, blocks[a.Limit().Name] = a.(algorithm.Block)
