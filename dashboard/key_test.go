@@ -315,6 +315,26 @@ func TestUnblock(t *testing.T) {
 	}
 }
 
+// TestLongestFirst: of several limits that refuse a key, that which does so for longest is the
+// first.
+func TestLongestFirst(t *testing.T) {
+	store := newStore(t)
+	all := []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerMinute("a", 1)),
+		algorithm.SlidingLog(ratelimit.PerHour("b", 1)), algorithm.SlidingLog(ratelimit.PerDay("c", 9))}
+	page := newPage(t, &dashboard.Options{Store: store,
+		Limits: func() []ratelimit.Algorithm { return all }})
+	for _, a := range all {
+		if _, err := newLimiter(t, store, a).Allow(t.Context(), "user"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := browser{t, page}.look("user")
+	order := regexp.MustCompile(`(?s)b refuses this key.*a refuses this key.*No other limit refuses it`)
+	if !order.MatchString(shown) {
+		t.Errorf("the page is %s", shown)
+	}
+}
+
 // TestLookUpFails: a store that fails is said once, however many limits it has.
 func TestLookUpFails(t *testing.T) {
 	store := newStore(t)
@@ -327,7 +347,7 @@ func TestLookUpFails(t *testing.T) {
 	}
 	shown := browser{t, page}.look("user")
 	if !strings.Contains(shown, "2 of 2 limits cannot be looked up: ") ||
-		strings.Contains(shown, "have room") {
+		strings.Contains(shown, "No other limit") {
 		t.Errorf("the page is %s", shown)
 	}
 }

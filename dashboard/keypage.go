@@ -103,7 +103,7 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 			}
 			return 1000 * v.Used() / v.Of
 		}
-		return cmp.Compare(rank(b), rank(a))
+		return cmp.Or(cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Wait, a.Wait))
 	})
 	for _, v := range page.Limits {
 		if v.Plot() != nil {
@@ -141,7 +141,7 @@ func (page *keyPage) say() {
 	case !page.Refused:
 		page.Says = []string{"No limit refuses this key."}
 	case room:
-		page.Says = append(page.Says, "The others have room.")
+		page.Says = append(page.Says, "No other limit refuses it.")
 	}
 }
 

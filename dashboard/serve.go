@@ -170,7 +170,7 @@ func (p *Page) index(w http.ResponseWriter, r *http.Request) {
 }
 
 // mostTop is how many keys the first page shows.
-const mostTop = 20
+const mostTop = 10
 
 // top returns the keys that a limit refuses most, or if it is "" all limits but trials.
 func (p *Page) top(maySee func(string) bool, limit string) topView {

@@ -144,7 +144,7 @@ func (p *page) state() []dashboard.Line {
 		line := dashboard.Line{Name: "decides", Value: "the store"}
 		if local {
 			line.Value, line.Bad = "this process, locally", true
-			line.Says = fmt.Sprintf("%s has been unavailable%v: %s. It is asked again by itself.",
+			line.Says = fmt.Sprintf("%s has been unavailable%v: %s, and tries it again.",
 				p.storeName(), &p.store.unavailable, share(p.cmd.Instances))
 		}
 		lines = append(lines, line)
@@ -159,8 +159,8 @@ func (p *page) state() []dashboard.Line {
 		at := s.Loaded.UTC().Format(time.RFC3339)
 		loaded = fmt.Sprintf("loaded %s, hash %s", at, s.Hash)
 		says = fmt.Sprintf("The limits of %s are in force.", at)
-		if s.Err != nil {
-			says = "" // the last line has it
+		if s.Err != nil || p.deciding() == "" {
+			says = "" // the last line has it, or there is worse to say
 		}
 	}
 	lines = append(lines, dashboard.Line{Name: "limits",
@@ -195,12 +195,12 @@ func (p *page) state() []dashboard.Line {
 	return lines
 }
 
-// share says what one of n processes admits while it decides locally.
+// share says what each of n processes does while it decides locally.
 func share(n int) string {
 	if n == 1 {
-		return "this process decides by its own counts"
+		return "this process decides by itself"
 	}
-	return fmt.Sprintf("this process decides, and admits 1/%d of each limit", n)
+	return fmt.Sprintf("each of %d processes decides by itself, within 1/%d of each limit", n, n)
 }
 
 // deciding says what decides, unless the store is unavailable, which other lines say.
