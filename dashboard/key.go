@@ -17,6 +17,7 @@ import (
 type keyView struct {
 	Limit, Key string
 	Words      string
+	Besides    string // other rates, one of which the key may have
 	Trial      bool
 	Remaining  int64
 	Of         int64 // the Max
@@ -64,6 +65,10 @@ func (v *keyView) Says() string {
 	}
 	says := fmt.Sprintf("%s %s this key: %s of %s used. ", v.Limit, verb, number(v.Used()),
 		number(v.Of))
+	if v.Besides != "" {
+		says = fmt.Sprintf("%s %s this key at %s, if it has no other rate (%s): %s of %s used. ",
+			v.Limit, verb, v.Words, v.Besides, number(v.Used()), number(v.Of))
+	}
 	if v.InFlight {
 		return says + "The next is free when a call ends, at the latest in " + length(v.Wait) + "."
 	}
@@ -147,6 +152,9 @@ func (p *Page) viewOf(ctx context.Context, s Subject) *keyView {
 		v.InFlight = held.InFlight()
 	}
 	v.Trial = p.isTrial(limit.Name)
+	if a := p.algorithms()[limit.Name]; a != nil && a.Limit() == limit {
+		v.Besides = text(p.rule(limit.Name).Besides)
+	}
 	if err := p.peek(ctx, s, v); err != nil {
 		v.Err = failureOf(err)
 	}

@@ -346,7 +346,7 @@ func TestLookUpFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := browser{t, page}.look("user")
-	if !strings.Contains(shown, "2 of 2 limits cannot be looked up: ") ||
+	if !strings.Contains(shown, "2 of 2 limits cannot be looked up: the store is unavailable") ||
 		strings.Contains(shown, "No other limit") {
 		t.Errorf("the page is %s", shown)
 	}

@@ -96,8 +96,10 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	slices.SortStableFunc(page.Limits, func(a, b *keyView) int {
 		rank := func(v *keyView) int64 {
 			switch {
-			case v.Err != nil, v.Refuses() && !v.Trial:
-				return 2001
+			case v.Refuses() && !v.Trial:
+				return 3000
+			case v.Err != nil:
+				return 2000
 			case v.Block || v.Of == 0:
 				return 0
 			}

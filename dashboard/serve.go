@@ -7,12 +7,15 @@ import (
 	"embed"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/truewindow/ratelimit"
 )
 
 //go:embed assets
@@ -102,8 +105,11 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err erro
 type failure struct{ Says, Details string }
 
 func failureOf(err error) *failure {
-	all := text(err.Error())
+	all := text(strings.TrimPrefix(err.Error(), "ratelimit: "))
 	says, rest, _ := strings.Cut(all, ": ")
+	if errors.Is(err, ratelimit.ErrUnavailable) {
+		says = "the store is unavailable"
+	}
 	if rest == "" || len(says) > 200 {
 		return &failure{Says: all}
 	}

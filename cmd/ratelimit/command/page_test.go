@@ -136,7 +136,8 @@ func TestPageActions(t *testing.T) {
 	entries := url.Values{"token": {token}, "q": {"tenant=acme"}}
 	_, shown := visit(t, http.MethodPost, base+"/dashboard/key", reader, entries)
 	for _, want := range []string{"2 of 2 used", "1 of 1 used", "Not blocked",
-		"units refuses this key: 2 of 2 used. The next unit is free in "} {
+		"units refuses this key at 2 an hour for each tenant, if it has no other rate " +
+			"(90 an hour by plan=pro): 2 of 2 used. The next unit is free in "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the page lacks %q: %s", want, shown)
 		}
