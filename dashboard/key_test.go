@@ -338,16 +338,20 @@ func TestLongestFirst(t *testing.T) {
 // TestLookUpFails: a store that fails is said once, however many limits it has.
 func TestLookUpFails(t *testing.T) {
 	store := newStore(t)
-	page := newPage(t, &dashboard.Options{Store: store, Limits: func() []ratelimit.Algorithm {
-		return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("a", 1)),
-			algorithm.SlidingLog(ratelimit.PerHour("b", 1))}
-	}})
+	page := newPage(t, &dashboard.Options{Store: store,
+		Limits: func() []ratelimit.Algorithm {
+			return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("a", 1)),
+				algorithm.SlidingLog(ratelimit.PerHour("b", 1))}
+		},
+		State: func() []dashboard.Line {
+			return []dashboard.Line{{Name: "store", Bad: true, Says: "Redis is away."}}
+		}})
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	shown := browser{t, page}.look("user")
 	if !strings.Contains(shown, "2 of 2 limits cannot be looked up: the store is unavailable") ||
-		strings.Contains(shown, "No other limit") {
+		!strings.Contains(shown, "Redis is away.") || strings.Contains(shown, "No other limit") {
 		t.Errorf("the page is %s", shown)
 	}
 }

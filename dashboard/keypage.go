@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"regexp"
 	"slices"
@@ -20,6 +21,7 @@ type keyPage struct {
 	Shown      string // the key, or its hash
 	Typed      string // "" if it cannot be shown as it is
 	Says       []string
+	Problems   []template.HTML // which may be why a limit could not be looked up
 	Refused    bool
 	Failed     bool // a limit could not be looked up
 	Limits     []*keyView
@@ -113,6 +115,13 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	page.say()
+	if page.Failed && p.limited(r) == nil {
+		for _, l := range p.state() {
+			if l.Bad {
+				page.Problems = append(page.Problems, prose(said(l)))
+			}
+		}
+	}
 	p.write(w, r, http.StatusOK, "key", page)
 }
 
