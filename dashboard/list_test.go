@@ -183,7 +183,8 @@ func TestRatesInForce(t *testing.T) {
 				return []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerMinute("api", 300))}
 			},
 			Rule: func(string) dashboard.Rule {
-				return dashboard.Rule{Keys: "for each tenant", Besides: "3,000 a minute by plan=pro"}
+				return dashboard.Rule{Keys: "for each tenant",
+					Besides: "3,000 a minute by plan=pro"}
 			}})
 		calls(t, page, "api", 5, 1, 40) // at 100 a minute
 		limit := ratelimit.PerMinute("trial", 3)

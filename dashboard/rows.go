@@ -196,8 +196,8 @@ func (p *Page) list(c choice, maySee func(string) bool) (l list) {
 	switch c.Sort {
 	case "refused":
 		slices.SortStableFunc(rows, func(a, b row) int {
-			return cmp.Or(cmp.Compare(b.refusals(), a.refusals()), cmp.Compare(b.refused, a.refused),
-				cmp.Compare(b.all, a.all))
+			return cmp.Or(cmp.Compare(b.refusals(), a.refusals()),
+				cmp.Compare(b.refused, a.refused), cmp.Compare(b.all, a.all))
 		})
 	case "used":
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Used, a.Used) })

@@ -119,7 +119,7 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	if l.Window, err = parseWindow(window); err != nil {
 		return Limit{},
-			fmt.Errorf("%w limit: %q: the window is not a duration such as 1s, 1m, 1h, 7d, 500ms or 1m30s",
+			fmt.Errorf("%w limit: %q: the window is not a duration such as 1s, 1m, 1h, 7d or 500ms",
 				ErrInvalid, s)
 	}
 	if err := l.Validate(); err != nil {
