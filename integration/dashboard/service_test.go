@@ -71,7 +71,7 @@ func TestService(t *testing.T) {
 	b.until(`$("#problems").innerText === "" && $("#says").innerText.startsWith("Deciding on ")`)
 
 	store.Pause(t)
-	b.until(`/ has been unavailable since .*: each of 2 processes decides by itself, within 1\/2 /` +
+	b.until(`/ has been unavailable since .*: each of 2 processes decides by itself, /` +
 		`.test($("#problems").innerText)`)
 	b.until(`document.title.startsWith("● ") && document.title.endsWith(" has been unavailable")`)
 	b.until(`$("#limits tr[data-limit=tenants]").innerText.includes(" decided locally")`)
