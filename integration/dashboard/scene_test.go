@@ -190,7 +190,7 @@ func (s *scene) calls(i int) {
 		s.take(s.login, "203.0.113.7")
 	}
 	if i%100 == 0 {
-		s.takeN(s.budget, "tenant:acme", 1500)
+		s.takeN(s.budget, "tenant:acme", 1000)
 	}
 }
 
