@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/shadow"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
@@ -59,7 +60,12 @@ func TestSteps(t *testing.T) {
 			"5 a minute for each key</small>", ">3 of 5 used<", ">2 free now, all in 50 s<",
 			"10 a minute for each key, a budget</small>", ">2 of 10 used or held<", ">8 free now, ",
 			"3 at once for each key</small>", ">2 of 3 used or held<", ">1 free now, ",
-			"No limit refuses this key."} {
+			"No limit refuses this key.",
+			`<meter max="5" high="5" optimum="0" value="3"`,
+			`<path class="free" d="M0 99V60H600V40H800V20H1000V0H1020V99z"/>`,
+			"<span>5</span><span>2.5</span>",
+			"<span>now</span><span>in 13 s</span><span>in 25 s</span><span>in 38 s</span>" +
+				"<span>in 50 s</span>"} {
 			if !strings.Contains(shown, want) {
 				t.Errorf("the page lacks %q: %s", want, shown)
 			}
@@ -79,6 +85,94 @@ func TestSteps(t *testing.T) {
 		}
 		if after := b.look("key"); after != shown {
 			t.Error("looking at a key changes it")
+		}
+	})
+}
+
+// TestRefusedKey: the page of a key says first which limits refuse it and until when, that a block
+// or an error does, and not that a trial would.
+func TestRefusedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		free := algorithm.SlidingLog(ratelimit.PerMinute("free", 9))
+		trial := algorithm.SlidingLog(ratelimit.PerMinute("trial", 1))
+		log := algorithm.SlidingLog(ratelimit.PerMinute("log", 2))
+		block := algorithm.Blocking("block", time.Hour)
+		all := []ratelimit.Algorithm{free, trial, log, block}
+		page := newPage(t, &dashboard.Options{Store: store,
+			MayWrite: func(*http.Request) bool { return true },
+			Find: func(key string) (found []dashboard.Subject, err error) {
+				for _, a := range all {
+					found = append(found, dashboard.Subject{Limit: a, Key: key})
+				}
+				return found, nil
+			}})
+		page.ObserveShadow(t.Context(), shadow.Observation{
+			Observation: ratelimit.Observation{Limits: []ratelimit.Limit{trial.Limit()},
+				Results: []ratelimit.Result{{}}},
+			Live: []ratelimit.Result{{Allowed: true}}})
+		b := browser{t, page}
+		take := func(a ratelimit.Algorithm) {
+			t.Helper()
+			if _, err := newLimiter(t, store, a).Allow(t.Context(), "key"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		says := func(want ...string) string {
+			t.Helper()
+			shown := b.look("key")
+			_, rest, _ := strings.Cut(shown, `<div id="says" class="says`)
+			if got, _, _ := strings.Cut(rest, "</div>"); got != strings.Join(want, "\n<p>")+"\n" {
+				t.Errorf("the page says %q, want %q", got, want)
+			}
+			return shown
+		}
+		take(trial)
+		shown := says(`">`, "No limit refuses this key.</p>")
+		for _, want := range []string{"trial <i>trial</i>", ">Not blocked<"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		form := b.action("reset", "trial", "key")
+		form.Del("confirmed")
+		const would = "<p>trial would refuse this key: 1 of 1 used. "
+		if _, confirm := b.post("/act", form); !strings.Contains(confirm, would) {
+			t.Errorf("the question lacks %q: %s", would, confirm)
+		}
+
+		take(log)
+		time.Sleep(10 * time.Second)
+		take(log)
+		time.Sleep(10 * time.Second)
+		const refuses = "log refuses this key: 2 of 2 used. The next unit is free in 40 s, " +
+			"all in 50 s.</p>"
+		shown = says(` refused">`, refuses, "The others have room.</p>")
+		for _, want := range []string{"<p class=\"free\">next in 40 s, all in 50 s</p>",
+			`<meter max="2" high="0" optimum="0" value="2"`} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+
+		all = []ratelimit.Algorithm{log, block}
+		_, err := newLimiter(t, store, block).Force(t.Context(), "key",
+			algorithm.BlockFor(15*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = says(` refused">`, refuses, "block blocks this key for 15 min.</p>")
+		if !strings.Contains(shown, ">Blocked for 15 min<") {
+			t.Errorf("the page does not show the block: %s", shown)
+		}
+
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		all = []ratelimit.Algorithm{free}
+		shown = b.look("key")
+		if !strings.Contains(shown, `class="says bad">`+"\n<p>free cannot be looked up: ") {
+			t.Errorf("the page hides an error: %s", shown)
 		}
 	})
 }

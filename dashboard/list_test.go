@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -72,6 +74,7 @@ func TestList(t *testing.T) {
 			`href="./?filter=team&amp;range=60m&amp;sort=used"`,
 			`href="limit?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name"`,
 			`chart?name=team-a&amp;filter=team&amp;range=60m&amp;sort=name&amp;at=`,
+			`action="key?filter=team&amp;range=60m&amp;sort=name" role="search"`,
 			"team</a> 2 limits, 42 % refused", "100 a minute for each key", "2 of 4 limits.",
 			`value="60" aria-hidden="true"></meter> <span>60 %</span>`,
 		} {
@@ -82,6 +85,134 @@ func TestList(t *testing.T) {
 		if shown := b.get("/"); !strings.Contains(shown, "7 an hour for each key") ||
 			!strings.Contains(shown, "<title>● 8.1 % refused</title>") {
 			t.Errorf("the page is %s", shown)
+		}
+		for path, want := range map[string]string{
+			"/?refusing=yes": `href="./?refusing=yes&amp;sort=used"`,
+			"/limit?name=team-a&filter=team&sort=name": `href="limit?name=team-a` +
+				`&amp;filter=team&amp;range=60m&amp;sort=name"`,
+		} {
+			if shown := b.get(path); !strings.Contains(shown, want) {
+				t.Errorf("%s lacks %q: %s", path, want, shown)
+			}
+		}
+	})
+}
+
+// TestGroups: limits whose names begin alike are a group with the share that they refuse, without
+// trials, whose link lists them, and a long list is cut until somebody wants all of it.
+func TestGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		for i := range 58 {
+			calls(t, page, fmt.Sprint("single", 10+i), 1, 0, 50)
+		}
+		for _, separator := range []string{"-", "_", ".", "/", ":", "|"} {
+			calls(t, page, "team"+separator+"a", 3, 1, 50)
+		}
+		page.ObserveShadow(t.Context(), shadow.Observation{
+			Observation: ratelimit.Observation{Results: []ratelimit.Result{{}},
+				Limits: []ratelimit.Limit{ratelimit.PerMinute("team-trial", 1)}},
+			Live: []ratelimit.Result{{Allowed: true}}})
+		time.Sleep(1500 * time.Millisecond)
+		b := browser{t, page}
+		shown := b.get("/?sort=name&all=yes")
+		const group = `<a href="./?all=yes&amp;filter=team&amp;sort=name">team</a> ` +
+			"7 limits, 25 % refused"
+		if !strings.Contains(shown, group) || strings.Count(shown, `class="group"`) != 1 {
+			t.Errorf("the page lacks %q: %s", group, shown)
+		}
+		if n := len(strings.Fields(listed(shown))); n != 65 {
+			t.Errorf("%d limits, want all 65", n)
+		}
+		shown = b.get("/?filter=E&range=60m")
+		const all = `60 of 65 limits. <a href="./?all=yes&amp;filter=E&amp;range=60m">Show all</a>`
+		if n := len(strings.Fields(listed(shown))); n != 60 || !strings.Contains(shown, all) {
+			t.Errorf("%d limits, and the page lacks %q: %s", n, all, shown)
+		}
+	})
+}
+
+// TestTotals: the large numbers are of the last minute, with what has changed since before it, and
+// count no trial and, in the share refused, nothing that was not decided.
+func TestTotals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		time.Sleep(500 * time.Millisecond)
+		calls(t, page, "calls", 600, 0, 50)
+		time.Sleep(time.Minute)
+		calls(t, page, "calls", 900, 100, 50)
+		limit := []ratelimit.Limit{ratelimit.PerMinute("calls", 100)}
+		for range 250 {
+			page.Observe(t.Context(), ratelimit.Observation{Limits: limit, Err: errors.New("no")})
+		}
+		page.ObserveShadow(t.Context(), shadow.Observation{
+			Observation: ratelimit.Observation{Results: []ratelimit.Result{{}},
+				Limits: []ratelimit.Limit{ratelimit.PerMinute("trial", 1)}},
+			Live: []ratelimit.Result{{Allowed: true}}})
+		time.Sleep(time.Minute)
+		b := browser{t, page}
+		shown := b.get("/?sort=name")
+		for _, want := range []string{
+			"<strong>15/s</strong> <span>&#43;50 %</span>\n<small>1,500 in 15 min<",
+			"<strong>10 %</strong> <span>&#43;10.0 points</span>\n<small>100 in 15 min<",
+			"<div class=\"bad\"><dt>Undecided</dt>\n<dd><strong>250</strong>",
+			"<dt>Limits that refuse</dt>\n<dd><strong>1</strong>\n" +
+				`<small><a href="./?refusing=yes&amp;sort=name">of 2, in 15 min</a>`,
+			"<td>1,500</td><td>100</td><td>6.2 %</td>", "250 undecided",
+			"21 decisions a second, 10 % refused.", `<span class="undecided">`,
+		} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		drawn := b.get("/chart?name=calls&range=1m")
+		for _, want := range []string{ // 900 admitted, 100 refused and 250 undecided
+			`"#e0533d" d="M0 99V0h1V99h59V99z"`, `"#e8912d" d="M0 99V19h1V99h59V99z"`,
+			`"#4a93c4" d="M0 99V27h1V99h59V99z"`} {
+			if !strings.Contains(drawn, want) {
+				t.Errorf("the chart lacks %q: %s", want, drawn)
+			}
+		}
+	})
+}
+
+// TestPlot: the chart, its highest column, its table and the limit's line tell the same values at
+// the same times.
+func TestPlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, &dashboard.Options{
+			Rule: func(string) dashboard.Rule { return dashboard.Rule{Shared: true} }})
+		limit := ratelimit.PerMinute("calls", 600)
+		count := func(n int) {
+			for range n {
+				page.Observe(t.Context(), ratelimit.Observation{N: 1, Admitted: true,
+					Limits:  []ratelimit.Limit{limit},
+					Results: []ratelimit.Result{{Allowed: true, Limit: limit, Remaining: 9}}})
+			}
+		}
+		for _, at := range []struct{ second, calls int }{{30, 5}, {40, 20}, {59, 10}} {
+			time.Sleep(time.Until(started(time.Duration(at.second)*time.Second + time.Second/2)))
+			count(at.calls)
+		}
+		time.Sleep(time.Until(started(time.Minute + time.Second/2)))
+		shown := browser{t, page}.get("/limit?name=calls&range=1m")
+		at := func(second int) string {
+			return fmt.Sprintf(`<time datetime="2000-01-01T00:00:%02dZ">00:00:%02d UTC</time>`,
+				second, second)
+		}
+		for _, want := range []string{
+			"<span>peak 20/s at " + at(40) + "</span>", "of 1 s each",
+			`<path class="admitted" d="M0 99V99h30V74h1V99h9V0h1V99h18V49h1V99z"/>`,
+			`<path class="line" d="M0 49H60"/>`, "the limit, 10/s",
+			"<span>20/s</span><span>10/s</span>",
+			"<span>" + at(0) + "</span><span>" + at(15) + "</span><span>" + at(30) + "</span>" +
+				"<span>" + at(45) + "</span><span>now</span>",
+			at(29) + "<td>0<td>0<td>0\n", at(30) + "<td>5<td>0<td>0\n",
+			at(40) + "<td>20<td>0<td>0\n", at(59) + "<td>10<td>0<td>0\n",
+		} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
 		}
 	})
 }
@@ -107,10 +238,23 @@ func TestRanges(t *testing.T) {
 				if strings.Contains(b.get("/?range="+r), "<td>7</td><td>0</td>") {
 					has = append(has, r)
 				}
-				drawn := strings.Contains(b.get("/limit?name=calls&range="+r), ": 7 admitted")
+				plot := strings.Contains(b.get("/limit?name=calls&range="+r), ": 7 admitted")
+				drawn := strings.Contains(b.get("/chart?name=calls&range="+r), "V0h1")
 				ended := r != "60m" || at.after > 15*time.Second // the column
-				if drawn != (ended && slices.Contains(has, r)) {
-					t.Errorf("after %v the chart of %s has the calls: %t", at.after, r, drawn)
+				if want := ended && slices.Contains(has, r); plot != want || drawn != want {
+					t.Errorf("after %v the charts of %s have the calls: %t, %t",
+						at.after, r, plot, drawn)
+				}
+				full := strings.Contains(b.get("/?range="+r), "<span>50 %</span>")
+				if full != slices.Contains(has, r) {
+					t.Errorf("after %v the fullest key of %s is there: %t", at.after, r, full)
+				}
+			}
+			shown := b.get("/limit?name=calls")
+			for _, r := range []string{"1", "15", "60"} {
+				row := `<tr><th scope="row">` + r + ` min</th><td>7</td><td>0</td>`
+				if strings.Contains(shown, row) != slices.Contains(has, r+"m") {
+					t.Errorf("after %v the numbers of %s min are wrong: %s", at.after, r, shown)
 				}
 			}
 			if got := strings.Join(has, " "); got != at.want {
@@ -226,26 +370,41 @@ func TestListedKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := algorithm.SlidingLog(ratelimit.PerHour("log", 1))
+		more := algorithm.SlidingLog(ratelimit.PerHour("more", 1))
 		other := algorithm.SlidingLog(ratelimit.PerHour("other", 5))
 		page := newPage(t, &dashboard.Options{Store: store, Top: top,
 			MayWrite: func(*http.Request) bool { return true },
-			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log, other} }})
+			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{more, log, other} }})
+		observe := func(ctx context.Context, o ratelimit.Observation) {
+			top.Observe(ctx, o)
+			page.Observe(ctx, o)
+		}
 		if _, err := newLimiter(t, store, other).Allow(t.Context(), "mallory"); err != nil {
 			t.Fatal(err)
 		}
-		l := newLimiter(t, store, log).WithObserver(top.Observe)
-		for range 2 {
-			if _, err := l.Allow(t.Context(), "mallory"); err != nil {
+		l := newLimiter(t, store, log).WithObserver(observe)
+		first := newLimiter(t, store, more).WithObserver(observe)
+		for _, call := range []struct {
+			limiter *ratelimit.Limiter
+			key     string
+		}{{l, "mallory"}, {l, "mallory"}, {first, "eve"}, {first, "eve"}, {first, "eve"}} {
+			if _, err := call.limiter.Allow(t.Context(), call.key); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(6 * time.Second)
 		b := browser{t, page}
-		m := regexp.MustCompile(`name="refused" value="([^"]+)"`).FindStringSubmatch(b.get("/"))
-		if m == nil {
+		name := top.Name("mallory")
+		button := regexp.MustCompile(`name="refused" value="([^"]+)"`)
+		buttons := button.FindAllStringSubmatch(b.get("/"), -1)
+		if len(buttons) != 2 {
 			t.Fatal(b.get("/"))
 		}
-		name := top.Name("mallory")
+		m := buttons[1] // the key of the other limit is refused more
+		own := b.get("/limit?name=log")
+		if got := button.FindAllString(own, -1); len(got) != 1 || got[0] != m[0] {
+			t.Errorf("the page of the limit leads to %q: %s", got, own)
+		}
 		form := url.Values{"token": {b.token()}, "refused": {m[1]}}
 		status, shown := b.post("/key", form)
 		if want := "log refuses this key: 1 of 1 used."; status != 200 ||

@@ -70,7 +70,7 @@ func TestOnly(t *testing.T) {
 			t.Errorf("the key: %s", text)
 		}
 		for _, who := range []browser{b, everything} {
-			stop, events := stream(t, who.page)
+			stop, events := stream(t, who.page, "/events")
 			time.Sleep(3 * time.Second)
 			stop()
 			if strings.Contains(events.String(), "theirs") != (who == everything) ||
@@ -121,10 +121,10 @@ func heldID(t *testing.T, l *ratelimit.Limiter) string {
 }
 
 // stream opens a page's events, until stop is called.
-func stream(t *testing.T, page http.Handler) (stop func(), events *strings.Builder) {
+func stream(t *testing.T, page http.Handler, path string) (stop func(), events *strings.Builder) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	w := httptest.NewRecorder()
 	events = new(strings.Builder)
 	done := make(chan struct{})

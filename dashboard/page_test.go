@@ -236,6 +236,36 @@ func TestViewers(t *testing.T) {
 	})
 }
 
+// TestViewersRange: each viewer gets the numbers of its range, as events and when it asks.
+func TestViewersRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		b := browser{t, page}
+		calls(t, page, "calls", 7, 0, 50)
+		time.Sleep(90*time.Second + time.Second/2) // to between two events
+		ranges := map[string]string{               // the share used and the numbers of calls
+			"1m": `["0 %","0/s","0","0","0 %"]`, "15m": `["50 %","0/s","7","0","0 %"]`,
+			"60m": `["50 %","0/s","7","0","0 %"]`}
+		got := make(map[string]*strings.Builder)
+		var stops []func()
+		for name := range ranges {
+			stop, events := stream(t, page, "/events?range="+name)
+			stops, got[name] = append(stops, stop), events
+		}
+		time.Sleep(2 * time.Second)
+		for _, stop := range stops {
+			stop()
+		}
+		for name, want := range ranges {
+			asked := b.get("/numbers?range=" + name)
+			if events := got[name].String(); strings.Count(events, want) != 2 ||
+				!strings.Contains(asked, want) {
+				t.Errorf("%s lacks %s: %s%s", name, want, events, asked)
+			}
+		}
+	})
+}
+
 // TestViewersReturn: a viewer has to connect again after five minutes, with the rights that it has
 // then.
 func TestViewersReturn(t *testing.T) {

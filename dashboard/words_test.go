@@ -10,6 +10,7 @@ import (
 
 // TestWords: numbers, durations and limits are as people say them.
 func TestWords(t *testing.T) {
+	ago := time.Now().UTC().Add(-13 * time.Hour) // perhaps yesterday
 	log := algorithm.SlidingLog(ratelimit.PerMinute("a", 1_000_000))
 	for got, want := range map[string]string{
 		number(0): "0", number(999): "999", number(1000): "1,000", number(1256222): "1,256,222",
@@ -23,7 +24,7 @@ func TestWords(t *testing.T) {
 
 		percent(0, 0): "0 %", percent(1, 10_000): "<0.1 %", percent(31, 1000): "3.1 %",
 		percent(3, 100): "3 %", percent(49, 100): "49 %", percent(9999, 10_000): ">99 %",
-		percent(7, 7): "100 %",
+		percent(7, 7): "100 %", percent(496, 1000): "50 %", percent(995, 10_000): "10 %",
 
 		length(0): "0 s", length(150 * time.Millisecond): "0.2 s", length(16 * time.Second): "16 s",
 		length(59*time.Second + 1): "1 min", length(125 * time.Minute): "2 h 5 min",
@@ -42,6 +43,15 @@ func TestWords(t *testing.T) {
 
 		trend(104, 100): "+4 %", trend(1, 0): "", trend(100.5, 100): "steady",
 		points(5, 3.1): "+1.9 points", points(3, 3.01): "steady",
+
+		string(clock(ago, true)): `<time datetime="` + ago.Format(time.RFC3339) + `">` +
+			ago.Format("2006-01-02 15:04:05 UTC") + "</time>",
+
+		notes(&counts{undecided: 1, cached: 2, local: 3, open: 4, here: 5, stricter: 6, looser: 7,
+			warned: 8}, 9): "1 undecided, 2 refused from memory, 3 decided locally, " +
+			"4 admitted by the policy, 5 from units taken ahead, 8 with a warning, " +
+			"6 refused that the live limits admit, 7 admitted that the live limits refuse, " +
+			"9 open holds",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
