@@ -121,6 +121,53 @@ func TestPage(t *testing.T) {
 
 var pageToken = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
+// TestPageOfLimit: the page of a limit has its rule as the file has it, and the line of a limit of
+// all calls together.
+func TestPageOfLimit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	apitest.WriteFile(t, file, `limits:
+  - {name: pairs, when: {tenant: "*"}, key: [tenant, model], max: 7/1h, mode: shadow,
+     holds: 1m}
+  - {name: all, max: 60/1m, algorithm: bucket}
+`)
+	base, _, _ := start(t, "--config="+file)
+	wants := func(path string, texts ...string) {
+		t.Helper()
+		status, body := get(t, base+"/dashboard/"+path)
+		for _, text := range texts {
+			if status != http.StatusOK || !strings.Contains(body, text) {
+				t.Errorf("%s lacks %q: %s", path, text, body)
+			}
+		}
+	}
+	wants("", "/v1/decide", `-d &#39;{&#34;descriptor&#34;:{&#34;model&#34;:&#34;acme&#34;,`+
+		`&#34;tenant&#34;:&#34;acme&#34;}}&#39;`)
+	post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme","model":"m"}}`)
+	line := func(name, value string) string {
+		return "<dt>" + name + "</dt><dd>" + value + "</dd>"
+	}
+	wants("limit?name=pairs", "7 an hour for each tenant and model", line("when", "tenant=*"),
+		line("key", "tenant, model"), line("algorithm", "log"), line("holds", "1m0s"),
+		line("mode", "shadow: it refuses nothing"), "limits.yaml:2:")
+	wants("limit?name=all", "60 a minute for all together", line("when", "any request"),
+		line("key", "one for all"), line("algorithm", "bucket"), "limits.yaml:4:")
+	if _, body := get(t, base+"/dashboard/limit?name=all"); strings.Contains(body, "7 an hour") {
+		t.Errorf("the page of a limit has the rate of another one: %s", body)
+	}
+	const patience = 10 * time.Second
+	for end := time.Now().Add(patience); ; { // until a second of calls has ended
+		for range 5 {
+			post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme","model":"m"}}`)
+		}
+		if _, body := get(t, base+"/dashboard/limit?name=all"); strings.Contains(body,
+			"the limit, 1/s") {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("the chart has no line of the limit: %s", body)
+		}
+	}
+}
+
 // TestPageActions: entries find the limits that apply to them, and a browser may reset a key with
 // the token that writes, and with no other.
 func TestPageActions(t *testing.T) {

@@ -170,7 +170,7 @@ func TestServeFromEnvironment(t *testing.T) {
 var opensWithCause = regexp.MustCompile(`"the breaker is open: .*"error":".*connection refused"`)
 
 // TestServeWhileUnavailable: the daemon starts even if the store is unavailable, and answers
-// according to its policy.
+// according to its policy, which its page says.
 func TestServeWhileUnavailable(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -178,16 +178,19 @@ func TestServeWhileUnavailable(t *testing.T) {
 		statuses []int  // of takes of one unit each
 		body     string // of the first
 		log      string
+		page     string
 	}{
 		{"closed", []string{"--on-failure=closed"}, []int{503, 503, 503}, "#ErrUnavailable",
-			"request undecided"},
+			"request undecided", "calls are errors"},
 		{"open", []string{"--on-failure=open", "--limit=1/1h"}, []int{200, 200, 200},
-			`"allowed":true,"source":"open","limit":1,`, "is not called"},
+			`"allowed":true,"source":"open","limit":1,`, "is not called",
+			"calls are admitted, and count nothing"},
 		{"local", []string{"--on-failure=local", "--instances=3", "--limit=7/1h"},
 			[]int{200, 200, 429}, `"allowed":true,"source":"local","limit":2,"remaining":1`,
-			"deciding locally"},
+			"deciding locally", "this process decides within its share, 1 of 3"},
 		{"local, several", []string{"--on-failure=local", "--instances=3", "--limit=7/1h,4/24h"},
-			[]int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally"},
+			[]int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally",
+			"this process decides within its share, 1 of 3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append(tt.args, "--store=redis://user:secret-key@"+unusedAddr(t),
@@ -221,6 +224,14 @@ func TestServeWhileUnavailable(t *testing.T) {
 			defer res.Body.Close()
 			if res.StatusCode != http.StatusOK {
 				t.Errorf("healthz: %d", res.StatusCode)
+			}
+			_, page := get(t, url+"/dashboard/")
+			outage := regexp.MustCompile(`(?s)<div id="problems" [^>]*>\s*<p class="says bad">` +
+				`Redis has been unavailable since <time [^>]*>[^<]*</time>: ` + tt.page +
+				`\.</p>\s*</div>`)
+			if !outage.MatchString(page) || strings.Contains(page, "Deciding on") ||
+				!strings.Contains(page, "<title>● Redis has been unavailable</title>") {
+				t.Errorf("the page does not say what an outage does: %s", page)
 			}
 			if code := stop(); code != exitOK {
 				t.Errorf("exit code %d", code)
