@@ -76,6 +76,8 @@ func (s *scene) moves(b *tab) {
 	b.until(`$("#status").innerText === "Live."`)
 	before := js[int64](b, cell("api", admittedInQuarter))
 	b.until(fmt.Sprintf("%s > %d", cell("api", admittedInQuarter), before))
+	js[int](b, `$("#limits tr[data-limit='api'] meter").value = 0`)
+	b.until(`$("#limits tr[data-limit='api'] meter").value > 0`)
 	b.until(`$("#top").innerText.includes("login")`)
 	b.until(cell("api-300", refusedInQuarter) + " > 0")
 	got := b.text(`#limits tr[data-limit="api-300"]`)
@@ -92,6 +94,16 @@ func (s *scene) moves(b *tab) {
 	}
 	b.until(cell("abuse", admittedInQuarter) + " === 1")
 	b.until(`$("#limits tr[data-limit='abuse'] a") !== null`) // it has a page now
+	copied := js[bool](b, `(() => {
+		let text;
+		Object.defineProperty(navigator, "clipboard",
+			{value: {writeText: async (t) => { text = t; }}});
+		$("#top .copy").click();
+		return text !== undefined && text === $("#top .copy").value;
+	})()`)
+	if !copied {
+		s.t.Error("the hash of a key is not copied")
+	}
 	if !slices.Equal(b.hosts, []string{s.host}) {
 		s.t.Errorf("the page asked %v, want %s only", b.hosts, s.host)
 	}
@@ -114,6 +126,24 @@ func (s *scene) looks(b *tab) {
 		}
 		b.accessible()
 		b.picture(colors)
+	}
+	b.prefers("light")
+	js[bool](b, `(() => {
+		$("#colors").value = "dark";
+		return $("#colors").dispatchEvent(new Event("change"));
+	})()`)
+	for range 2 { // before the next load and after it
+		if got := js[string](b, `getComputedStyle(document.body).backgroundColor`); got !=
+			"rgb(21, 23, 26)" {
+			s.t.Errorf("dark is chosen, and the background is %s", got)
+		}
+		b.do(chromedp.Navigate(s.url))
+	}
+	for _, of := range []string{"admitted", "refused"} {
+		if !js[bool](b, fmt.Sprintf(`getComputedStyle($("path.%s")).fill ===
+			getComputedStyle($("figcaption .%[1]s"), "::before").backgroundColor`, of)) {
+			s.t.Errorf("%s has another color in the legend than in the chart", of)
+		}
 	}
 	b.do(chromedp.EmulateViewport(320, 640))
 	if width := js[int](b, `document.scrollingElement.scrollWidth`); width > 320 {
@@ -241,16 +271,43 @@ func (s *scene) charts(b *tab) {
 			s.t.Errorf("the chart of %s has %d values, want %d", r.name, n, r.rows)
 		}
 	}
+	call(b, emulation.SetTimezoneOverride,
+		emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"})
 	b.do(chromedp.Navigate(s.url + "?range=1m"))
 	point := `(() => {
 		const plot = $("#plot .plot"), box = plot.getBoundingClientRect();
-		plot.dispatchEvent(new PointerEvent("pointermove",
-			{bubbles: true, clientX: box.right - 1, clientY: box.top + 5}));
-		const cells = [...$$("#plot tbody tr").at(-1).cells].map((c) => c.textContent.trim());
-		return $(".tip").innerText === cells[0] + ": " + cells[1] + " admitted, " + cells[2] +
-			" refused" && cells[1] !== "0";
+		return $$("#plot tbody tr").every((row, i, all) => {
+			const x = i === all.length - 1 ? box.right - 1 :
+				box.left + (i + 0.5) * box.width / all.length;
+			plot.dispatchEvent(new PointerEvent("pointermove",
+				{bubbles: true, clientX: x, clientY: box.top + 5}));
+			const cells = [...row.cells].map((c) => c.textContent.trim());
+			return $(".tip").innerText === cells[0] + ": " + cells[1] + " admitted, " + cells[2] +
+				" refused" && (i < all.length - 1 || cells[1] !== "0");
+		});
 	})()`
 	b.until(point)
+	const zone = `$$("time").length > 60 && $$("time").every((e) => {
+		const at = new Date(Date.parse(e.dateTime) + 5.5 * 3600e3);
+		const [, hour, minute, second] = e.textContent.match(/(\d+):(\d\d)(?::(\d\d))?/);
+		return hour % 12 === at.getUTCHours() % 12 && +minute === at.getUTCMinutes() &&
+			(e.closest("#plot") ? +second === at.getUTCSeconds() : second === undefined) &&
+			!e.textContent.includes("UTC");
+	})`
+	if !js[bool](b, zone) {
+		s.t.Errorf("the times are not those of the viewer's zone: %s", b.text("figure"))
+	}
+	before := js[string](b, rowNames)
+	js[bool](b, `(() => { // the page puts right what is old
+		for (const id of ["says", "totals", "plot", "top", "state"])
+			document.getElementById(id).textContent = "";
+		$("#limits tbody").append($("#limits tbody tr"));
+		document.title = "old";
+		return true;
+	})()`)
+	b.until(`["says", "totals", "plot", "top", "state"].every((id) =>
+		document.getElementById(id).textContent !== "") && document.title !== "old"`)
+	b.until(fmt.Sprintf("%s === %q", rowNames, before))
 	for _, part := range []string{"#plot .scale", "#plot .axis", "#plot figcaption"} {
 		if b.text(part) == "" {
 			s.t.Errorf("the chart has no %s", part)
@@ -372,9 +429,10 @@ func (s *scene) plain(b *tab) {
 }
 
 // polls: behind a proxy that holds back events, at once or later, or answers something else for a
-// while, the numbers move too.
+// while, the numbers of the chosen range move too, and the page says when it gets none.
 func (s *scene) polls(b *tab) {
 	defer s.events(nil)
+	defer s.mute.Store(false)
 	for _, answer := range []http.HandlerFunc{
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		func(w http.ResponseWriter, r *http.Request) {
@@ -386,10 +444,20 @@ func (s *scene) polls(b *tab) {
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 	} {
 		s.events(answer)
-		b.do(chromedp.Navigate(s.url))
+		b.do(chromedp.Navigate(s.url + "?range=60m"))
 		before := js[int64](b, cell("api", admittedInQuarter))
 		b.until(fmt.Sprintf("%s > %d", cell("api", admittedInQuarter), before))
+		for _, of := range []string{"events", "numbers"} {
+			if query, _ := s.asked.Load(of); query != "range=60m" {
+				s.t.Errorf("the page asks for %s of %q", of, query)
+			}
+		}
 	}
+	b.until(`$("#status").innerText === "Live."`)
+	s.mute.Store(true)
+	b.until(`$("#status").innerText.startsWith("The service does not answer.")`)
+	s.mute.Store(false)
+	b.until(`$("#status").innerText === "Live."`)
 }
 
 // policy: the browser refuses what the page's policy does, and tells the test so.

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"path"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,6 +36,8 @@ type scene struct {
 	block              *ratelimit.Limiter
 	stop               func() // the load
 	instead            atomic.Pointer[http.HandlerFunc]
+	asked              sync.Map    // the query that was asked for last, by the end of the path
+	mute               atomic.Bool // who asks for the numbers gets an error
 	outage             atomic.Bool
 	calm               *dashboard.Page // of a program that refuses nothing
 
@@ -126,12 +128,16 @@ func both(a, b observer) observer {
 func (s *scene) serve() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/admin/limits/", func(w http.ResponseWriter, r *http.Request) {
-		answer := s.instead.Load()
-		if answer != nil && strings.HasSuffix(r.URL.Path, "/events") {
+		answer, end := s.instead.Load(), path.Base(r.URL.Path)
+		s.asked.Store(end, r.URL.RawQuery)
+		switch {
+		case answer != nil && end == "events":
 			(*answer)(w, r)
-			return
+		case s.mute.Load() && end == "numbers":
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			s.page.ServeHTTP(w, r)
 		}
-		s.page.ServeHTTP(w, r)
 	})
 	mux.Handle("/calm/limits/", s.calm)
 	mux.HandleFunc("/favicon.ico", func(http.ResponseWriter, *http.Request) {})
