@@ -97,7 +97,8 @@ func (v *keyView) Plot() *stepPlot {
 	}
 	path := fmt.Appendf(nil, "M0 %dV%d", chartHeight, height(v.Remaining))
 	for _, s := range v.Steps {
-		path = fmt.Appendf(path, "H%dV%d", stepWidth*s.In/max(last, 1), height(s.Free))
+		share := float64(s.In) / float64(max(last, 1)) // of years a product of integers overflows
+		path = fmt.Appendf(path, "H%dV%d", int(stepWidth*share), height(s.Free))
 	}
 	p := &stepPlot{Path: string(fmt.Appendf(path, "H%dV%dz", stepWidth+stepWidth/50, chartHeight)),
 		Width: stepWidth + stepWidth/50, Height: chartHeight,

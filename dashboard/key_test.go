@@ -197,6 +197,24 @@ func TestManySteps(t *testing.T) {
 	})
 }
 
+// TestLongSteps: the chart of a limit of a year ends where all units are free.
+func TestLongSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		year := ratelimit.Limit{Name: "log", Max: 2, Window: 365 * 24 * time.Hour}
+		log := algorithm.SlidingLog(year)
+		page := newPage(t, &dashboard.Options{Store: store,
+			Limits: func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log} }})
+		if _, err := newLimiter(t, store, log).Allow(t.Context(), "key"); err != nil {
+			t.Fatal(err)
+		}
+		shown := browser{t, page}.look("key")
+		if want := `d="M0 99V50H1000V0H1020V99z"`; !strings.Contains(shown, want) {
+			t.Errorf("the page lacks %q: %s", want, shown)
+		}
+	})
+}
+
 // TestBucketSteps: steps that follow each other closely are joined only if all of them are near.
 func TestBucketSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
