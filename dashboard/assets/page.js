@@ -76,9 +76,9 @@
     "The service does not answer. The numbers are old.");
 
   // Shows the numbers of the list.
-  let limits = 0;
+  let limits; // that had decided at the last tick, of which there may be none
   const show = (tick) => {
-    if (limits && tick.limits.length > limits) load(["rows"]).catch(lost); // a new one has decided
+    if (tick.limits.length > limits) load(["rows"]).catch(lost); // a new one has decided
     limits = tick.limits.length;
     for (const limit of tick.limits) {
       const row = document.querySelector(`#limits tr[data-limit="${CSS.escape(limit.name)}"]`);

@@ -433,7 +433,7 @@ func (s *scene) plain(b *tab) {
 func (s *scene) polls(b *tab) {
 	defer s.events(nil)
 	defer s.mute.Store(false)
-	for _, answer := range []http.HandlerFunc{
+	for i, answer := range []http.HandlerFunc{
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -445,6 +445,10 @@ func (s *scene) polls(b *tab) {
 	} {
 		s.events(answer)
 		b.do(chromedp.Navigate(s.url + "?range=60m"))
+		if i == 1 { // until the page asks itself, no limit has decided
+			js[bool](b, `($("#limits tr[data-limit='api'] a").remove(), true)`)
+			b.until(`$("#limits tr[data-limit='api'] a") !== null`)
+		}
 		before := js[int64](b, cell("api", admittedInQuarter))
 		b.until(fmt.Sprintf("%s > %d", cell("api", admittedInQuarter), before))
 		for _, of := range []string{"events", "numbers"} {
