@@ -22,7 +22,8 @@
   // Shows what works with a script only.
   const scripted = (within) => {
     zone(within);
-    for (const e of within.querySelectorAll(".script, .copy")) e.hidden = false;
+    for (const e of within.querySelectorAll(".script")) e.hidden = false;
+    for (const e of within.querySelectorAll(".copy")) e.hidden = !navigator.clipboard; // HTTPS only
   };
 
   // Puts new parts of the page in place of old ones, except where the viewer is.
@@ -103,8 +104,7 @@
     document.addEventListener("click", (event) => {
       const copy = event.target.closest(".copy");
       if (!copy) return;
-      navigator.clipboard?.writeText(copy.value);
-      set(copy, "copied");
+      navigator.clipboard.writeText(copy.value).then(() => set(copy, "copied"), () => {});
     });
     if (!document.getElementById("plot")) return;
     const short = new URLSearchParams(location.search).get("range") === "1m";

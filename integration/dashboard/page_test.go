@@ -94,6 +94,9 @@ func (s *scene) moves(b *tab) {
 	}
 	b.until(cell("abuse", admittedInQuarter) + " === 1")
 	b.until(`$("#limits tr[data-limit='abuse'] a") !== null`) // it has a page now
+	if js[bool](b, `!navigator.clipboard && $$(".copy").some((e) => !e.hidden)`) {
+		s.t.Error("without a clipboard the page offers to copy")
+	}
 	copied := js[bool](b, `(() => {
 		let text;
 		Object.defineProperty(navigator, "clipboard",
