@@ -147,7 +147,7 @@ func TestRefusedKey(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		const refuses = "log refuses this key: 2 of 2 used. The next unit is free in 40 s, " +
 			"all in 50 s.</p>"
-		shown = says(` refused">`, refuses, "The others have room.</p>")
+		shown = says(` refused">`, refuses, "No other limit refuses it.</p>")
 		for _, want := range []string{"<p class=\"free\">next in 40 s, all in 50 s</p>",
 			`<meter max="2" high="0" optimum="0" value="2"`} {
 			if !strings.Contains(shown, want) {
@@ -161,7 +161,7 @@ func TestRefusedKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown = says(` refused">`, refuses, "block blocks this key for 15 min.</p>")
+		shown = says(` refused">`, "block blocks this key for 15 min.</p>", refuses)
 		if !strings.Contains(shown, ">Blocked for 15 min<") {
 			t.Errorf("the page does not show the block: %s", shown)
 		}

@@ -153,11 +153,11 @@ func TestTotals(t *testing.T) {
 		b := browser{t, page}
 		shown := b.get("/?sort=name")
 		for _, want := range []string{
-			"<strong>15/s</strong> <span>&#43;50 %</span>\n<small>1,500 in 15 min<",
-			"<strong>10 %</strong> <span>&#43;10.0 points</span>\n<small>100 in 15 min<",
+			"<strong>15/s</strong> <span>&#43;50 %</span>\n<small>1,500 in 2 min<",
+			"<strong>10 %</strong> <span>&#43;10.0 points</span>\n<small>100 in 2 min<",
 			"<div class=\"bad\"><dt>Undecided</dt>\n<dd><strong>250</strong>",
 			"<dt>Limits that refuse</dt>\n<dd><strong>1</strong>\n" +
-				`<small><a href="./?refusing=yes&amp;sort=name">of 2, in 15 min</a>`,
+				`<small><a href="./?refusing=yes&amp;sort=name">of 2, in 2 min</a>`,
 			"<td>1,500</td><td>100</td><td>6.2 %</td>", "250 undecided",
 			"21 decisions a second, 10 % refused.", `<span class="undecided">`,
 		} {
@@ -374,7 +374,9 @@ func TestListedKey(t *testing.T) {
 		other := algorithm.SlidingLog(ratelimit.PerHour("other", 5))
 		page := newPage(t, &dashboard.Options{Store: store, Top: top,
 			MayWrite: func(*http.Request) bool { return true },
-			Limits:   func() []ratelimit.Algorithm { return []ratelimit.Algorithm{more, log, other} }})
+			Limits: func() []ratelimit.Algorithm {
+				return []ratelimit.Algorithm{more, log, other}
+			}})
 		observe := func(ctx context.Context, o ratelimit.Observation) {
 			top.Observe(ctx, o)
 			page.Observe(ctx, o)

@@ -50,8 +50,8 @@ func TestWords(t *testing.T) {
 		notes(&counts{undecided: 1, cached: 2, local: 3, open: 4, here: 5, stricter: 6, looser: 7,
 			warned: 8}, 9): "1 undecided, 2 refused from memory, 3 decided locally, " +
 			"4 admitted by the policy, 5 from units taken ahead, 8 with a warning, " +
-			"6 refused that the live limits admit, 7 admitted that the live limits refuse, " +
-			"9 open holds",
+			"would refuse 6 that the live limits admit, " +
+			"would admit 7 that the live limits refuse, 9 open holds",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
