@@ -243,7 +243,8 @@ func TestViewersRange(t *testing.T) {
 		b := browser{t, page}
 		calls(t, page, "calls", 7, 0, 50)
 		time.Sleep(90*time.Second + time.Second/2) // to between two events
-		ranges := map[string]string{               // the share used and the numbers of calls
+		// The share used and the numbers of calls:
+		ranges := map[string]string{
 			"1m": `["0 %","0/s","0","0","0 %"]`, "15m": `["50 %","0/s","7","0","0 %"]`,
 			"60m": `["50 %","0/s","7","0","0 %"]`}
 		got := make(map[string]*strings.Builder)
