@@ -35,7 +35,7 @@ usual() {
   local longest=(./stores ./faults ./commands ./cache ./service)
   { # databases last, when there are fewer others that need a processor
     # Scripts have no deadlines: they leave the processors to the others.
-    nice -n 10 ${GO:-go} test -parallel=4 "${plain[@]}" ./scripts &
+    nice -n 5 ${GO:-go} test -parallel=4 "${plain[@]}" ./scripts &
     local scripts=$!
     ${GO:-go} test -parallel=4 "${plain[@]}" -skip '^TestEmulated$' ./conformance || status=$?
     wait "$scripts" || status=$?
