@@ -153,9 +153,6 @@ func (p *Page) viewOf(ctx context.Context, s Subject) *keyView {
 		v.InFlight = held.InFlight()
 	}
 	v.Trial = p.isTrial(limit.Name)
-	if a := p.algorithms()[limit.Name]; a != nil && a.Limit() == limit {
-		v.Besides = text(p.rule(limit.Name).Besides)
-	}
 	if err := p.peek(ctx, s, v); err != nil {
 		v.Err = failureOf(err)
 	}

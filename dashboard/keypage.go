@@ -90,8 +90,13 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	} else if page.Shown == a.Query {
 		page.Typed = a.Query
 	}
+	algorithms := p.algorithms()
 	for _, s := range found {
 		v := p.viewOf(r.Context(), s)
+		limit := s.Limit.Limit()
+		if a := algorithms[limit.Name]; a != nil && a.Limit() == limit {
+			v.Besides = p.besides(limit.Name)
+		}
 		page.Limits = append(page.Limits, v)
 		page.CanRelease = page.CanRelease || v.Holds
 	}

@@ -328,7 +328,7 @@ func TestRatesInForce(t *testing.T) {
 			},
 			Rule: func(string) dashboard.Rule {
 				return dashboard.Rule{Keys: "for each tenant",
-					Besides: "3,000 a minute by plan=pro"}
+					Besides: func() string { return "3,000 a minute by plan=pro" }}
 			}})
 		calls(t, page, "api", 5, 1, 40) // at 100 a minute
 		limit := ratelimit.PerMinute("trial", 3)

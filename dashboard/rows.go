@@ -16,9 +16,9 @@ type Rule struct {
 	// Keys says whose units are counted together, after the rate, such as "for each tenant". Empty
 	// means "for each key".
 	Keys string
-	// Besides says which other rates the limit has, such as "3,000 a minute by plan=pro". The list
-	// shows it after that of [Options.Limits].
-	Besides string
+	// Besides, if not nil, says which other rates the limit has, such as "3,000 a minute by
+	// plan=pro". A list of up to 60 limits shows it after that of [Options.Limits].
+	Besides func() string
 	// Shared means that all calls have one key, so that the rate of the limit is that of all
 	// decisions, and the chart has a line for it.
 	Shared bool
@@ -34,6 +34,14 @@ func (p *Page) rule(limit string) (r Rule) {
 	}
 	r.Keys = cmp.Or(r.Keys, "for each key")
 	return r
+}
+
+// besides returns the other rates of a limit.
+func (p *Page) besides(limit string) string {
+	if besides := p.rule(limit).Besides; besides != nil {
+		return text(besides())
+	}
+	return ""
 }
 
 // A row is what the list says of a limit.
@@ -136,8 +144,11 @@ func (p *Page) setWords(rows []row) {
 		} else if s := decided[r.limit]; s != nil {
 			rows[i].Words = p.words(*s.limit.Load(), nil)
 		}
-		if besides := p.rule(r.limit).Besides; besides != "" {
-			rows[i].Words += ", " + text(besides)
+		if len(rows) > mostRows {
+			continue // each may cost a look at all rates of all limits
+		}
+		if besides := p.besides(r.limit); besides != "" {
+			rows[i].Words += ", " + besides
 		}
 	}
 }

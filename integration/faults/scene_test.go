@@ -282,12 +282,10 @@ func (l *lateness) errorf(format string, args ...any) {
 
 // inTime plays a scene up to three times, and fails if something in it took too long each time.
 // That may be a call that began before the fault and lasted as long. A busy machine may delay the
-// process or the server: what was played while it stood still for longer than a store waits says
-// little, so up to three such plays do not count.
+// process or the server.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
 	const plays = 3
-	onBusy := 0
 	for i := 1; ; i++ {
 		late := new(lateness)
 		play(late)
@@ -296,10 +294,7 @@ func inTime(t *testing.T, play func(late *lateness)) {
 		}
 		wrong := fmt.Sprintf("%s\nthe machine stood still for %v",
 			strings.Join(late.wrong, "\n"), late.still)
-		if late.still > defaultTimeout && onBusy < plays {
-			onBusy++
-		}
-		if i-onBusy == plays {
+		if i == plays {
 			t.Error(wrong)
 			return
 		}

@@ -316,7 +316,9 @@ func (p *page) rule(name string) (r dashboard.Rule) {
 	default:
 		r.Keys = "for each " + strings.Join(l.Key, " and ")
 	}
-	r.Besides = besides(set, l)
+	if l.By != nil || len(l.Except) > 0 {
+		r.Besides = func() string { return besides(set, l) }
+	}
 	r.Lines = func() []dashboard.Line { return p.lines(set, l) }
 	return r
 }
