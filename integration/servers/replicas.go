@@ -51,6 +51,9 @@ type Pair struct {
 	Network          *testcontainers.DockerNetwork
 	// Elected reports whether the replica has become the primary.
 	Elected func(ctx context.Context, replica *redis.Client) (bool, error)
+	// Announced reports whether every Sentinel names the replica as the primary. It is nil without
+	// Sentinels.
+	Announced func(context.Context) bool
 }
 
 func (p *Pair) String() string { return p.Of }

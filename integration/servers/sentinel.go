@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"strings"
@@ -80,6 +81,9 @@ func (w *Sentinels) startPairs(ctx context.Context, pairs int) (conf string, err
 			Of: w.image + " Sentinel", Primary: w.newServer(serverPort),
 			Replica: w.newServer(serverPort),
 			Network: w.network, Elected: isPrimary,
+		}
+		p.Announced = func(ctx context.Context) bool {
+			return w.name(ctx, MasterSet(i), p.Replica.Addr)
 		}
 		w.Pairs = append(w.Pairs, p)
 		args := []string{"--repl-diskless-sync-delay", "0"}
@@ -184,6 +188,19 @@ func knowsAll(ctx context.Context, addr string, pairs int) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// name reports whether every Sentinel says that the primary of set is at addr.
+func (w *Sentinels) name(ctx context.Context, set, addr string) bool {
+	for _, s := range w.Nodes {
+		c := redis.NewSentinelClient(&redis.Options{Addr: s.Addr})
+		defer c.Close()
+		at, err := c.GetMasterAddrByName(ctx, set).Result()
+		if err != nil || net.JoinHostPort(at[0], at[1]) != addr {
+			return false
+		}
+	}
+	return true
 }
 
 // isPrimary reports whether a server has the role of a primary.
