@@ -36,7 +36,9 @@ const (
 	// Label marks the containers and networks of these tests for sweep.
 	Label = "com.github.truewindow.ratelimit.integration"
 
-	startTimeout = time.Minute
+	// startTimeout is how long servers may take to start and to meet: long, since Sentinels that a
+	// busy machine stops for two seconds do nothing for the next thirty.
+	startTimeout = 5 * time.Minute
 )
 
 // A Server is one Redis or Valkey process, in a container or as a program on this machine. It keeps
