@@ -392,7 +392,8 @@ func (w *witness) warm(t testing.TB) {
 
 // awaitNormal returns when each caller has had its decisions in a row. It notes who had not after
 // normalAfter, of which only the time counts in which a client that has not seen the fault is
-// answered: on a busy machine calls miss their deadlines without a fault.
+// answered: on a busy machine calls miss their deadlines without a fault. It fails after
+// controlTimeout.
 func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 	t.Helper()
 	control := clients.GoRedis(servers.Connect(t, s.server.Addr)).
@@ -400,7 +401,7 @@ func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 	waiting := slices.Clone(s.witnesses)
 	tick := time.NewTicker(callPace)
 	defer tick.Stop()
-	began, answered, waited := time.Now(), 0, time.Duration(0)
+	began, inRow, waited := time.Now(), 0, time.Duration(0)
 	for last := began; ; {
 		waiting = slices.DeleteFunc(waiting, func(w *witness) bool {
 			return !slices.ContainsFunc(w.callers,
@@ -422,10 +423,11 @@ func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 		_, err := control.Take(t.Context(),
 			driver.Demand{Key: "control", Algorithm: faultLog, N: 1})
 		now := time.Now()
-		if answered++; err != nil {
-			answered = 0
+		inRow++
+		if err != nil {
+			inRow = 0
 		}
-		if answered >= normalCalls {
+		if inRow >= normalCalls {
 			waited += now.Sub(last)
 		}
 		last = now

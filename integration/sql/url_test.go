@@ -19,8 +19,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// url returns a URL of the database, for a user who may be "". Its timeout is long, since a busy
-// machine may take a second to create the table.
+// url returns a URL of the database, for a user who may be "". A busy machine may take more than
+// the default timeout to create the table.
 func (db *database) url(user, password string) string {
 	who := ""
 	if user != "" {
@@ -28,12 +28,12 @@ func (db *database) url(user, password string) string {
 	}
 	switch db.dialect {
 	case sqlstore.PostgreSQL:
-		return "postgres://" + who + db.direct + "/postgres?sslmode=disable&timeout=30s&table=" +
+		return "postgres://" + who + db.direct + "/postgres?sslmode=disable&timeout=4s&table=" +
 			db.schema + ".ratelimit_states"
 	case sqlstore.MySQL:
-		return "mysql://" + who + db.direct + "/" + db.schema + "?timeout=30s"
+		return "mysql://" + who + db.direct + "/" + db.schema + "?timeout=4s"
 	default:
-		return "sqlite:" + db.direct + "?timeout=30s&synchronous=normal"
+		return "sqlite:" + db.direct + "?timeout=4s&synchronous=normal"
 	}
 }
 
