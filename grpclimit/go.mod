@@ -11,6 +11,6 @@ require (
 
 require (
 	golang.org/x/net v0.21.0 // indirect
-	golang.org/x/sys v0.39.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
 )

@@ -68,7 +68,7 @@ lowest_versions() {
       { echo "the lowest $library is not tested, but $used"; exit 1; }
   done
   lowest_test conformance -run '^TestConformance$/././^keys(-cached)?$'
-  # rueidis and valkey-go 1.0.73 may leave a connection to a cluster open when they are closed.
+  # rueidis and valkey-go 1.0.77 may leave a connection to a cluster open when they are closed.
   lowest_test stores -skip '^TestOpenURL$'
 }
 

@@ -63,6 +63,8 @@
 //     11s; 200ms and 500ms take less than a second.
 //   - Dialer.Timeout, 5s by default, bounds a dial. Decisions on that connection wait for it, so
 //     500ms is better. Sentinels have their own Dialer, Sentinel.Dialer.
+//   - Sentinel.TopologyRefreshInterval, off by default, has to be set behind Sentinels, to 5s for
+//     example: a client that misses the event of a failover otherwise stays at the old primary.
 //   - DisableCache saves servers the tracking of keys, if nothing else uses the client's cache.
 //   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a
 //     replica for them.

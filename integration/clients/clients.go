@@ -54,7 +54,9 @@ func OpenGoRedis(d Dialing) (Client, error) {
 		protocol = 2
 	}
 	if d.MasterSet != "" {
-		opts := &redis.FailoverOptions{MasterName: d.MasterSet, SentinelAddrs: d.Addrs}
+		opts := &redis.FailoverOptions{
+			MasterName: d.MasterSet, SentinelAddrs: d.Addrs, Dialer: d.Dial,
+		}
 		if d.Prompt {
 			opts.DialTimeout = PromptTimeout
 		}

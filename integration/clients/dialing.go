@@ -22,7 +22,7 @@ type Dialing struct {
 	Style              Style       // of piped libraries
 	MasterSet          string      // at Sentinels, the name of the monitored pair; else empty
 	Patient            bool        // long timeouts for piped libraries, for a busy machine
-	Prompt             bool        // use the short timeouts that the stores' packages recommend
+	Prompt             bool        // use the settings that the stores' packages recommend
 	RESP2              bool        // the older protocol; then no library tracks keys
 
 	// Multiplex sets the number of connections of a piped library to a server, as a power of two: 0
@@ -49,6 +49,9 @@ var Styles = []Style{
 // PromptTimeout is the timeout of clients that the stores' packages recommend.
 const PromptTimeout = 500 * time.Millisecond
 
+// promptRefresh is how often clients ask Sentinels, as the stores' packages recommend.
+const promptRefresh = 5 * time.Second
+
 var promptDialer = net.Dialer{KeepAlive: 200 * time.Millisecond, Timeout: PromptTimeout}
 
 func (d Dialing) rueidis(
@@ -71,6 +74,7 @@ func (d Dialing) RueidisOption() rueidis.ClientOption {
 	if opts.Sentinel.MasterSet = d.MasterSet; d.Prompt {
 		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer,
 			PromptTimeout
+		opts.Sentinel.TopologyRefreshInterval = promptRefresh
 	}
 	if d.Patient {
 		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: Patient, KeepAlive: Patient},
@@ -93,6 +97,7 @@ func (d Dialing) ValkeyOption() valkey.ClientOption {
 	if opts.Sentinel.MasterSet = d.MasterSet; d.Prompt {
 		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer,
 			PromptTimeout
+		opts.Sentinel.TopologyRefreshInterval = promptRefresh
 	}
 	if d.Patient {
 		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: Patient, KeepAlive: Patient},

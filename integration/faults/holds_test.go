@@ -88,7 +88,7 @@ func (h *holder) next() error {
 	var err error
 	switch {
 	case turn == reserves:
-		err = h.reserve()
+		err = h.reserve(h.budget)
 	case len(h.open) == 0:
 		return nil
 	case turn == renews:
@@ -107,8 +107,8 @@ func (h *holder) next() error {
 	return err
 }
 
-func (h *holder) reserve() error {
-	r, err := h.budget.Reserve(context.Background(), h.key, heldUnits)
+func (h *holder) reserve(budget *ratelimit.Limiter) error {
+	r, err := budget.Reserve(context.Background(), h.key, heldUnits)
 	if err != nil {
 		return err
 	}
@@ -189,11 +189,12 @@ func holdUp(t *testing.T, b breakage, s *scene, late *lateness) {
 			h := &holder{caller: c, budget: holdBudget(t, c.store),
 				texts: make(map[*ratelimit.Reservation]string)}
 			c.key, c.ask = fmt.Sprint(c.key, "-", len(holders[i])), h.next
-			servers.Within(t, func() bool {
-				for len(h.open) < heldInAdvance && h.reserve() == nil {
+			inAdvance := holdBudget(t, w.patient)
+			for range heldInAdvance {
+				if err := h.reserve(inAdvance); err != nil {
+					t.Fatalf("nothing is reserved: %v", err)
 				}
-				return len(h.open) == heldInAdvance
-			}, "nothing is reserved")
+			}
 			holders[i] = append(holders[i], h)
 		}
 	}

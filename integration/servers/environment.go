@@ -151,16 +151,20 @@ func (e *environment) find() {
 }
 
 // findContainers returns why tests cannot use containers, or "". It gets the missing images and
-// starts the server of the first image, to check that the engine can.
+// starts the server of the first image, to check that the engine can. Containers do not share the
+// network of this machine if the engine runs in a virtual machine. Then tests connect to published
+// ports only, and clients of a cluster cannot connect to its nodes.
 func (e *environment) findContainers() string {
 	tclog.SetDefault(tclog.NewNoopLogger())
 	setDefaultEnv("TESTCONTAINERS_RYUK_DISABLED", "true")
 	// If /.dockerenv exists, testcontainers looks for published ports on the default gateway. An
 	// engine's bridge shows that the engine runs on this machine.
+	timeout := 10 * time.Second
 	if _, err := net.InterfaceByName("docker0"); err == nil {
 		setDefaultEnv("TESTCONTAINERS_HOST_OVERRIDE", "localhost")
+		timeout = startTimeout
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := dockerAnswers(ctx); err != nil {
 		return fmt.Sprintf("no Docker engine answers (%s)", firstLine(err))
@@ -172,12 +176,23 @@ func (e *environment) findContainers() string {
 		return firstLine(err)
 	}
 	for _, image := range e.images {
-		e.running[image] = e.starter(image)
+		e.running[image] = starter(image, func() (*Server, error) {
+			return e.newServer(image, Launch{})
+		})
 	}
-	e.lacking.clusters = noWayToContainers(e.images[0])
-	e.lacking.networks = e.lacking.clusters
-	e.local = e.lacking.networks == ""
-	if _, err := e.running[e.images[0]](); err != nil {
+	first := e.images[0]
+	ctx, cancel = context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	s, err := newOnHost(ctx, first, Launch{})
+	if err == nil {
+		e.local = true
+		e.running[first] = starter(first, func() (*Server, error) { return s, nil })
+	} else {
+		e.lacking.networks = fmt.Sprintf("containers are not on this machine's network (%s)",
+			firstLine(err))
+		e.lacking.clusters = e.lacking.networks
+	}
+	if _, err := e.running[first](); err != nil {
 		return firstLine(err)
 	}
 	return ""
@@ -198,7 +213,9 @@ func (e *environment) findPrograms(noContainers string) string {
 	e.programs = true
 	tooOld := make(map[string]error)
 	for _, image := range e.images {
-		e.running[image] = e.starter(image)
+		e.running[image] = starter(image, func() (*Server, error) {
+			return e.newServer(image, Launch{})
+		})
 		if _, err := e.running[image](); err != nil {
 			tooOld[image] = err
 		}
@@ -227,9 +244,9 @@ func (e *environment) keep(cannot map[string]error) error {
 }
 
 // starter returns a function that starts the shared server of an image once.
-func (e *environment) starter(image string) func() (*Server, error) {
+func starter(image string, start func() (*Server, error)) func() (*Server, error) {
 	return sync.OnceValues(func() (*Server, error) {
-		s, err := e.newServer(image, Launch{})
+		s, err := start()
 		if err != nil {
 			return nil, err
 		}
@@ -262,22 +279,6 @@ func versionOf(addr string) (string, error) {
 		return "", fmt.Errorf("redis %s is not supported: it is older than %d.0", version, oldest)
 	}
 	return "redis " + version, nil
-}
-
-// noWayToContainers returns why containers do not share the network of this machine, or "". They do
-// not if the engine runs in a virtual machine. Then tests connect to published ports only, and
-// clients of a cluster cannot connect to its nodes.
-func noWayToContainers(image string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	s, err := newOnHost(ctx, image, Launch{})
-	if err == nil {
-		err = s.close()
-	}
-	if err != nil {
-		return fmt.Sprintf("containers are not on this machine's network (%s)", firstLine(err))
-	}
-	return ""
 }
 
 func setDefaultEnv(name, value string) {

@@ -17,6 +17,10 @@ const (
 	DialTimeout  = 500 * time.Millisecond
 )
 
+// SentinelRefresh is how often a client asks the Sentinels for the primary, if the caller does not
+// say. Their event of a failover may get lost; the interval is the one that the libraries suggest.
+const SentinelRefresh = 5 * time.Second
+
 // TrackingOptions make a server report changes of what a client has read after CLIENT CACHING YES,
 // except its own changes.
 func TrackingOptions() []string { return []string{"OPTIN", "NOLOOP"} }
