@@ -161,7 +161,7 @@ func TestGroupFailsAfterWrite(t *testing.T) {
 		good := driver.Demand{Key: "k", Algorithm: threeADay, N: 1}
 		var call lua.Run
 		call.Begin(0)
-		first := servers.FreshKey(t)
+		first := "{" + servers.FreshKey(t) + "}"
 		if err := call.Add([]string{first, first + "second"},
 			[]driver.Demand{good, bad}); err != nil {
 			t.Fatal(err)
@@ -233,7 +233,7 @@ func panicked(f func()) (yes bool) {
 func TestStepFailsInOrder(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
-		prefix := servers.UniquePrefix()
+		prefix := "{" + servers.UniquePrefix() + "}"
 		log := driver.Demand{Key: "k", Algorithm: threeADay, N: 1}
 		bad := func(how string) driver.Demand {
 			return driver.Demand{Key: "k", Algorithm: faulty{threeADay, how}, N: 1}

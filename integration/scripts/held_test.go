@@ -39,8 +39,9 @@ func newHeldTwin(t *testing.T, client redis.UniversalClient, states int) *heldTw
 	t.Helper()
 	w := &heldTwin{client: client, states: make([][]byte, states), seen: make(map[string]int),
 		calls: make([]lua.Run, stepsAtOnce)}
+	tag := fmt.Sprintf("{held:%d}", time.Now().UnixNano()) // a call has one slot
 	for i := range states {
-		key := fmt.Sprintf("{held:%d}:%d", time.Now().UnixNano(), i)
+		key := fmt.Sprint(tag, ":", i)
 		w.keys = append(w.keys, key)
 		t.Cleanup(func() { client.Del(context.Background(), key, key+":h") })
 	}

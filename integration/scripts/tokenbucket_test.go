@@ -71,6 +71,7 @@ func TestTokenBucketStates(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client, r := tgt.Client(t), rand.New(rand.NewPCG(3, 4))
 		corrupt, decided, compared, reduced := 0, 0, 0, 0
+		prefix := "{" + servers.UniquePrefix() + "}" // a transaction has one slot
 		for range rounds {
 			calls, pipe := make([]lua.Run, stepsAtOnce), newTransaction(client)
 			var replies []*redis.Cmd
@@ -87,7 +88,7 @@ func TestTokenBucketStates(t *testing.T) {
 				if d.Op == driver.OpForce && r.IntN(2) == 0 {
 					d.N = driver.MaxUnits - r.Int64N(3)
 				}
-				key := servers.FreshKey(t) + fmt.Sprint(i)
+				key := fmt.Sprint(prefix, servers.FreshNumber())
 				calls[i].Begin(now)
 				if err := calls[i].Add([]string{key}, []driver.Demand{d}); err != nil {
 					t.Fatal(err)
@@ -199,7 +200,8 @@ func bucketLimit(r *rand.Rand, state []byte) driver.Limit {
 	return l
 }
 
-// bucketNow returns a time near that of a state.
+// bucketNow returns a time near that of a state. It is never 0, which is the server's clock to a
+// script.
 func bucketNow(r *rand.Rand, state []byte) int64 {
 	now := int64(1e15)
 	if len(state) == 40 {
@@ -208,5 +210,5 @@ func bucketNow(r *rand.Rand, state []byte) int64 {
 	if r.IntN(3) == 0 {
 		return max(1, now-r.Int64N(1<<r.IntN(50)))
 	}
-	return min(now+r.Int64N(1<<r.IntN(52)), 1<<52-1)
+	return max(1, min(now+r.Int64N(1<<r.IntN(52)), 1<<52-1))
 }
