@@ -64,8 +64,8 @@ test-rest: ## Run the tests on other versions, and of the image, which CI runs t
 
 .PHONY: test-all
 test-all: ## Run the tests at full depth, in some hours
-	@RATELIMIT_FULL=1 $(MAKE) --no-print-directory unit
-	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) ./conformance
+	@RATELIMIT_FULL=1 $(MAKE) --no-print-directory unit TESTFLAGS='$(TESTFLAGS) -timeout=3h'
+	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) -timeout=3h ./conformance
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh usual $(TESTFLAGS) -timeout=3h
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh rest $(TESTFLAGS) -timeout=3h
 	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
