@@ -349,7 +349,8 @@ func (w *leaseWorld) play() {
 			time.Sleep(time.Duration(r.Int64N(int64(4 * leaseWindow))))
 			w.mu.Lock()
 			if w.stepsBy > 0 && r.IntN(2) == 0 && !w.alone {
-				w.back.Store(r.Int64N(int64(w.stepsBy)))
+				by := time.Duration(r.Int64N(int64(w.stepsBy)))
+				w.back.Store(int64(by.Truncate(time.Microsecond))) // so that it ticks with uses
 			}
 			w.local = r.IntN(3) == 0
 			w.mu.Unlock()
