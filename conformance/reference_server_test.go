@@ -236,11 +236,7 @@ func (r *remote) decide(ctx context.Context, ds []driver.Demand, out []driver.Re
 	}
 	if !r.faults.noDeadline {
 		var cancel context.CancelFunc
-		deadline := remoteDeadline
-		if r.faults == (remoteFaults{}) { // all cases run, on busy machines too
-			deadline *= 2
-		}
-		ctx, cancel = context.WithTimeout(ctx, deadline)
+		ctx, cancel = context.WithTimeout(ctx, remoteDeadline)
 		defer cancel()
 	}
 	if r.faults.otherIDs {
