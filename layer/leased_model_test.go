@@ -349,8 +349,9 @@ func (w *leaseWorld) play() {
 			time.Sleep(time.Duration(r.Int64N(int64(4 * leaseWindow))))
 			w.mu.Lock()
 			if w.stepsBy > 0 && r.IntN(2) == 0 && !w.alone {
-				by := time.Duration(r.Int64N(int64(w.stepsBy)))
-				w.back.Store(int64(by.Truncate(time.Microsecond))) // so that it ticks with uses
+				// Uses are noted in whole microseconds, so the server's clock keeps to them.
+				by := time.Duration(r.Int64N(int64(w.stepsBy))).Truncate(time.Microsecond)
+				w.back.Store(int64(by))
 			}
 			w.local = r.IntN(3) == 0
 			w.mu.Unlock()

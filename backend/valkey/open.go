@@ -21,8 +21,8 @@ import (
 // option is for the client. Open sets its ClientTrackingOptions, and calls its OnInvalidations
 // after the cache has handled the notification. If they are zero, Open sets Dialer.KeepAlive to
 // 200ms, and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how
-// long cached refusals are returned after a server has stopped answering. If it is zero, Open sets
-// Sentinel.TopologyRefreshInterval to 5s.
+// long cached refusals are returned after a server has stopped answering. Open sets
+// Sentinel.TopologyRefreshInterval to 5s, too, if it is zero.
 //
 // Open connects to the server; Dialer.Timeout bounds each dial. If the server cannot track keys
 // (CLIENT TRACKING) or does not permit it to this user, the store caches nothing: [Store.Stats]
@@ -118,7 +118,7 @@ func tracking(option valkey.ClientOption, cache *denycache.Cache) valkey.ClientO
 }
 
 // withTimeouts returns option with short timeouts where it has none, so that a server that does not
-// answer is soon detected, and so that a new primary is found whose event was missed.
+// answer is soon detected. A client that has missed the event of a failover finds the new primary.
 func withTimeouts(option valkey.ClientOption) valkey.ClientOption {
 	if option.Dialer.KeepAlive == 0 {
 		option.Dialer.KeepAlive = pipelined.KeepAlive

@@ -47,8 +47,8 @@ func TestSentinelFailover(t *testing.T) {
 	})
 }
 
-// loseEvent freezes a primary while clients do not get the Sentinels' event of the failover, as one
-// does not that subscribes at that moment. Each finds the new primary all the same.
+// loseEvent freezes a primary while clients do not get the Sentinels' event of the failover. A
+// client that is just connecting may miss it, too. All find the new primary nevertheless.
 func loseEvent(t *testing.T, w *servers.Sentinels) {
 	t.Helper()
 	p := w.Pairs[0]

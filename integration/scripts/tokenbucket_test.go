@@ -200,8 +200,8 @@ func bucketLimit(r *rand.Rand, state []byte) driver.Limit {
 	return l
 }
 
-// bucketNow returns a time near that of a state. It is never 0, which is the server's clock to a
-// script.
+// bucketNow returns a time near that of a state. It is never 0: for a script that means the
+// server's clock.
 func bucketNow(r *rand.Rand, state []byte) int64 {
 	now := int64(1e15)
 	if len(state) == 40 {

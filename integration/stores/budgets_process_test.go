@@ -379,7 +379,7 @@ func TestCancelWithoutRight(t *testing.T) {
 		if err != nil || !r.Allowed() {
 			t.Fatal(r, err)
 		}
-		denied := regexp.MustCompile("has no permissions|can't run this command") // the latter: 7
+		denied := regexp.MustCompile("has no permissions|can't run this command") // as Redis 7 says
 		for _, right := range []string{"+evalsha", "+time", "+hget"} {
 			rights(clients.DecisionRights + " -" + right[1:])
 			if err := r.Cancel(t.Context()); err == nil || !denied.MatchString(err.Error()) {
